@@ -1,0 +1,265 @@
+"""What is measured: each case with its data, its predicate and how each contestant writes it.
+
+The generated streams r and s have the same 32-byte tuples (id, k, v, t). In steady state a trigger
+of n rows, half of them in each stream, meets w triggers of the other stream on either side of its
+time, so a predicate of selectivity 2 R / (w n) gives R results per input row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+SPAN_SECONDS = 10
+"""Event time of one trigger."""
+DELAY_SECONDS = 1
+"""Nothing is late; a delay only has to be given."""
+
+SCHEMA = "id BIGINT, k BIGINT, v BIGINT, t TIMESTAMP"
+BAND = 5
+"""Half the width of the band joins."""
+BUCKET = 8 * BAND
+"""Bucket of the exploded workaround: at this width only every fourth row is exploded twice, which
+suits Spark's join, where a stored row costs far more than a candidate."""
+KEY_SHIFT = 2**34
+"""Larger than any v of the key + band case: turns both into one exact band for DuckDB."""
+BAND_KEYS = 1000
+INEQUALITY_DOMAIN = 2**31
+
+OURS = "thetastream"
+SPARK_DEFAULT = "spark-default"
+SPARK_ROCKSDB = "spark-rocksdb4"
+WORKAROUND = "workaround"
+DUCKDB = "duckdb"
+NATIVE = (OURS, SPARK_DEFAULT, SPARK_ROCKSDB)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One measured join."""
+
+    name: str
+    title: str
+    data: str
+    """The generator of `bench.data` that makes the streams."""
+    predicate: str
+    """In the library's words, and in Spark's where Spark accepts it."""
+    duckdb: str
+    """The same for DuckDB, in the form that it joins fastest."""
+    contestants: tuple[str, ...]
+    workaround: str = ""
+    """`buckets` or `constant`: what a user of Spark's own join would write instead."""
+    rows: int = 1_000_000
+    """Rows per trigger, both streams together."""
+    triggers: int = 12
+    window: int | None = 3
+    """Triggers; None is the full history."""
+    results: float = 1.0
+    """Result rows per input row."""
+    skip: int = 2
+    """Triggers that are not counted: the JVM warms up, the window fills."""
+    driver_memory: str = "10g"
+    watch_memory: bool = False
+    schemas: tuple[str, str] = (SCHEMA, SCHEMA)
+    bucket_column: str = "v"
+    bucket_width: int = BUCKET
+    band: int = BAND
+    cap: tuple[str, int] | None = None
+    """A contestant that would never finish, and the rows per trigger that it gets instead."""
+
+    @property
+    def selectivity(self) -> float:
+        """The share of pairs within the window that must match."""
+        return 2 * self.results / ((self.window or 1) * self.rows)
+
+    @property
+    def within(self) -> str | None:
+        """The window as text."""
+        return None if self.window is None else f"{self.window * SPAN_SECONDS} seconds"
+
+    @property
+    def dataset(self) -> str:
+        """A name for the files: equal for cases that read the same rows."""
+        parts = (self.data, self.rows, self.triggers, self.window, self.results)
+        return "-".join(str(part) for part in parts)
+
+    def time_range(self) -> str:
+        """The window as a condition on r.t and s.t; Spark and DuckDB read it alike."""
+        if self.window is None:
+            return "TRUE"
+        width = f"INTERVAL {self.window * SPAN_SECONDS} SECONDS"
+        return f"s.t >= r.t - {width} AND s.t <= r.t + {width}"
+
+    def scaled(self, rows: int | None, triggers: int | None, results: float | None) -> Case:
+        """The case at another size; `None` leaves a value as it is."""
+        return replace(
+            self,
+            rows=rows or self.rows,
+            triggers=triggers or self.triggers,
+            results=results or self.results,
+            skip=min(self.skip, (triggers or self.triggers) // 2),
+        )
+
+
+EQUALITY = Case(
+    name="equality",
+    title="Equality, uniform keys",
+    data="uniform",
+    predicate="r.k = s.k",
+    duckdb="r.k = s.k",
+    contestants=(*NATIVE, DUCKDB),
+)
+
+BAND_PREDICATE = f"abs(r.v - s.v) <= {BAND}"
+
+LINEITEM = "l_orderkey BIGINT, l_suppkey BIGINT, l_extendedprice DECIMAL(15,2)"
+SUPPLIER = "s_suppkey BIGINT, s_nation STRING, s_region STRING"
+
+Q5_PREDICATE = "r.s_suppkey = s.l_suppkey AND r.s_region = 'AMERICA'"
+Q7_PREDICATE = (
+    "r.s_suppkey = s.l_suppkey AND r.s_nation IN ('PERU', 'ETHIOPIA') "
+    "AND s.l_shipdate BETWEEN DATE '1995-01-01' AND DATE '1996-12-31'"
+)
+TPCH_BAND_FILTER = "r.l_shipmode = 'TRUCK' AND r.l_quantity > 48 AND s.l_shipinstruct = 'NONE'"
+
+CASES: tuple[Case, ...] = (
+    EQUALITY,
+    replace(
+        EQUALITY,
+        name="equality-10",
+        title="Equality, uniform keys, ten results per row",
+        results=10.0,
+    ),
+    replace(
+        EQUALITY,
+        name="skew",
+        title="Equality, one side Zipf 1.0",
+        data="zipf",
+        results=10.0,
+    ),
+    replace(
+        EQUALITY,
+        name="band",
+        title="Band",
+        data="band",
+        predicate=BAND_PREDICATE,
+        duckdb=f"s.v BETWEEN r.v - {BAND} AND r.v + {BAND}",
+        workaround="buckets",
+        contestants=(OURS, WORKAROUND, DUCKDB),
+    ),
+    replace(
+        EQUALITY,
+        name="key-band",
+        title="Key + band",
+        data="key_band",
+        predicate=f"r.k = s.k AND {BAND_PREDICATE}",
+        duckdb=(
+            f"s.k * {KEY_SHIFT} + s.v BETWEEN r.k * {KEY_SHIFT} + r.v - {BAND} "
+            f"AND r.k * {KEY_SHIFT} + r.v + {BAND}"
+        ),
+        workaround="buckets",
+        contestants=(*NATIVE, WORKAROUND, DUCKDB),
+    ),
+    replace(
+        EQUALITY,
+        name="inequality",
+        title="Inequality, ten results per row",
+        data="inequality",
+        predicate="r.v > s.v",
+        duckdb="r.v > s.v",
+        workaround="constant",
+        contestants=(OURS, WORKAROUND, DUCKDB),
+        results=10.0,
+        # Every row meets every row of the window in one task: a trigger of a million rows would
+        # take hours. A smaller trigger flatters the workaround, whose cost per row grows with it.
+        cap=(WORKAROUND, 20_000),
+    ),
+    replace(
+        EQUALITY,
+        name="tpch-q5",
+        title="TPC-H Q5, full history",
+        data="tpch_q5",
+        predicate=Q5_PREDICATE,
+        duckdb=Q5_PREDICATE,
+        window=None,
+        schemas=(SUPPLIER, f"{LINEITEM}, l_discount DECIMAL(15,2)"),
+    ),
+    replace(
+        EQUALITY,
+        name="tpch-q7",
+        title="TPC-H Q7, full history",
+        data="tpch_q7",
+        predicate=Q7_PREDICATE,
+        duckdb=Q7_PREDICATE,
+        window=None,
+        schemas=(SUPPLIER, f"{LINEITEM}, l_shipdate DATE"),
+    ),
+    replace(
+        EQUALITY,
+        name="tpch-band",
+        title="TPC-H Band, full history",
+        data="tpch_band",
+        predicate=f"abs(r.l_orderkey - s.l_orderkey) <= 1 AND {TPCH_BAND_FILTER}",
+        duckdb=(
+            f"s.l_orderkey BETWEEN r.l_orderkey - 1 AND r.l_orderkey + 1 AND {TPCH_BAND_FILTER}"
+        ),
+        workaround="buckets",
+        contestants=(OURS, WORKAROUND, DUCKDB),
+        window=None,
+        bucket_column="l_orderkey",
+        bucket_width=8,
+        band=1,
+        schemas=(
+            "l_orderkey BIGINT, l_shipmode STRING, l_quantity DECIMAL(15,2)",
+            "l_orderkey BIGINT, l_shipinstruct STRING",
+        ),
+    ),
+    replace(
+        EQUALITY,
+        name="small",
+        title="Trigger of 1,000 rows",
+        rows=1_000,
+        triggers=40,
+        skip=10,
+        contestants=NATIVE,
+    ),
+    *(
+        replace(
+            EQUALITY,
+            name=f"growth-{window}",
+            title=f"Window of {window} triggers",
+            window=window,
+            triggers=36,
+            # The largest window is full after 30 triggers; all are measured over the same ones.
+            skip=30,
+            contestants=(OURS,),
+        )
+        for window in (1, 3, 10, 30)
+    ),
+    replace(
+        EQUALITY,
+        name="memory",
+        title="10 M live tuples on each side",
+        window=20,
+        triggers=24,
+        skip=20,
+        contestants=(OURS,),
+        driver_memory="4g",
+        watch_memory=True,
+    ),
+)
+
+
+def chosen(only: list[str]) -> list[Case]:
+    """The cases of the given names, `growth` standing for all that begin so; all without any."""
+    if not only:
+        return list(CASES)
+    known = {case.name for case in CASES}
+    found = [
+        case
+        for case in CASES
+        if case.name in only
+        or any(name not in known and case.name.startswith(f"{name}-") for name in only)
+    ]
+    if not found:
+        raise SystemExit(f"no case of that name; there are {', '.join(sorted(known))}")
+    return found

@@ -1,0 +1,145 @@
+"""The streams of each case as parquet files, one file of each stream per trigger."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from bench.cases import BAND, BAND_KEYS, INEQUALITY_DOMAIN, SPAN_SECONDS, Case
+from thetastream.demo.generate import (
+    SECOND,
+    TIME_TYPE,
+    Integers,
+    Pace,
+    Zipf,
+    uniform_keys,
+    write_batches,
+)
+
+SEED = 20_260_101
+LINEITEMS_PER_SCALE = 6_000_000
+"""Rows of lineitem at scale factor 1, about."""
+
+Columns = Callable[[np.random.Generator, int, int], tuple[Integers, Integers]]
+"""From generator, rows and side to the columns k and v."""
+
+
+def prepare(case: Case, root: Path) -> Path:
+    """The folder with the streams `r` and `s` of the case; made if it is not there yet."""
+    folder = root / case.dataset
+    if (folder / "done").exists():
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    if case.data.startswith("tpch_"):
+        _tpch(case, folder, root)
+    else:
+        for side, name in enumerate("rs"):
+            write_batches(_synthetic(case, side), folder / name)
+    # Written last: an interrupted run leaves no half dataset that looks whole.
+    (folder / "done").touch()
+    return folder
+
+
+def _synthetic(case: Case, side: int) -> Iterator[pa.Table]:
+    columns = _columns(case)
+    rows = case.rows // 2
+    pace = Pace(span=SPAN_SECONDS * SECOND)
+    for trigger in range(case.triggers):
+        rng = np.random.default_rng((SEED, trigger, side))
+        k, v = columns(rng, rows, side)
+        ids = np.arange(trigger * rows, (trigger + 1) * rows, dtype=np.int64)
+        times = pa.array(pace.times(rng, trigger, rows), type=TIME_TYPE)
+        yield pa.table({"id": ids, "k": k, "v": v, "t": times})
+
+
+def _columns(case: Case) -> Columns:
+    """Columns whose join has the case's selectivity."""
+    share = case.selectivity
+    width = 2 * BAND + 1
+    if case.data in ("uniform", "zipf"):
+        keys = max(1, round(1 / share))
+        zipf = Zipf(keys)
+        skewed = case.data == "zipf"
+
+        def equality(rng: np.random.Generator, rows: int, side: int) -> tuple[Integers, Integers]:
+            # Zipf on one side and uniform on the other match as often as uniform on both.
+            k = zipf.draw(rng, rows) if skewed and side == 0 else uniform_keys(rng, rows, keys)
+            return k, uniform_keys(rng, rows, 2**31)
+
+        return equality
+    if case.data == "band":
+        domain = max(1, round(width / share))
+        return lambda rng, rows, side: (
+            uniform_keys(rng, rows, 2**31),
+            uniform_keys(rng, rows, domain),
+        )
+    if case.data == "key_band":
+        domain = max(1, round(width / share / BAND_KEYS))
+        return lambda rng, rows, side: (
+            uniform_keys(rng, rows, BAND_KEYS),
+            uniform_keys(rng, rows, domain),
+        )
+    if case.data == "inequality":
+        # r is uniform on [0, 1) and s on [c, 1 + c): r > s in a share (1 - c)^2 / 2 of the pairs.
+        shift = round((1 - math.sqrt(2 * share)) * INEQUALITY_DOMAIN)
+        return lambda rng, rows, side: (
+            uniform_keys(rng, rows, 2**31),
+            uniform_keys(rng, rows, INEQUALITY_DOMAIN) + (shift if side else 0),
+        )
+    raise ValueError(f"no generator for {case.data}")
+
+
+TPCH = {
+    "tpch_q5": (
+        """SELECT s_suppkey, n_name AS s_nation, r_name AS s_region
+           FROM supplier JOIN nation ON s_nationkey = n_nationkey
+           JOIN region ON n_regionkey = r_regionkey ORDER BY hash(s_suppkey)""",
+        "SELECT l_orderkey, l_suppkey, l_extendedprice, l_discount FROM lineitem",
+    ),
+    "tpch_q7": (
+        """SELECT s_suppkey, n_name AS s_nation, r_name AS s_region
+           FROM supplier JOIN nation ON s_nationkey = n_nationkey
+           JOIN region ON n_regionkey = r_regionkey ORDER BY hash(s_suppkey)""",
+        "SELECT l_orderkey, l_suppkey, l_extendedprice, l_shipdate FROM lineitem",
+    ),
+    "tpch_band": (
+        "SELECT l_orderkey, l_shipmode, l_quantity FROM lineitem",
+        "SELECT l_orderkey, l_shipinstruct FROM lineitem",
+    ),
+}
+"""The two streams of each query: the columns that it needs, nothing filtered yet."""
+
+
+def _tpch(case: Case, folder: Path, root: Path) -> None:
+    copies = 2 if case.data == "tpch_band" else 1
+    scale = case.rows * case.triggers / copies / LINEITEMS_PER_SCALE
+    tables = root / f"tpch-{scale:g}"
+    if not (tables / "done").exists():
+        generator = Path(sys.executable).with_name("tpchgen-cli")
+        command = [str(generator), "parquet", "-s", f"{scale:g}", "-o", str(tables)]
+        command += ["--tables", "supplier,nation,region,lineitem", "--overwrite", "-q"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        (tables / "done").touch()
+    with duckdb.connect() as database:
+        for table in ("supplier", "nation", "region", "lineitem"):
+            database.execute(
+                f"CREATE VIEW {table} AS FROM read_parquet('{tables / table}.parquet')"
+            )
+        for name, query in zip("rs", TPCH[case.data], strict=True):
+            whole = pa.table(database.execute(query).to_arrow_table())
+            write_batches(_slices(whole, case.triggers), folder / name)
+
+
+def _slices(table: pa.Table, count: int) -> Iterator[pa.Table]:
+    edges = [round(at * table.num_rows / count) for at in range(count + 1)]
+    for low, high in itertools.pairwise(edges):
+        yield table.slice(low, high - low)

@@ -1,0 +1,231 @@
+"""Runs the benchmarks and writes JSON, plots and a summary.
+
+    python -m bench.run [--only equality band] [--runs 3] [--rows 1000000] [--out docs/benchmarks]
+
+Contestants take turns within each run, and each run begins with another one, so that a noisy
+moment hits all of them. Ratios are taken within a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from bench import cases, data, report
+from bench.cases import Case
+from bench.memory import Watch
+
+GRACE = 120.0
+"""Seconds beyond the limit in which a contestant starts and hands in its report."""
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", nargs="+", default=[], metavar="CASE", help="not all cases")
+    parser.add_argument("--contestants", nargs="+", default=[], help="not all contestants")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--rows", type=int, help="rows per trigger, both streams together")
+    parser.add_argument("--triggers", type=int)
+    parser.add_argument("--results", type=float, help="results per input row")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds for a contestant")
+    parser.add_argument("--topology", default="auto", help="of the library's own join")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "benchmarks")
+    parser.add_argument("--data", type=Path, help="keep the generated streams here, and use them")
+    parser.add_argument("--list", action="store_true", help="show the cases and do nothing")
+    return parser.parse_args()
+
+
+def main() -> int:
+    chosen = arguments()
+    if chosen.list:
+        for case in cases.CASES:
+            print(f"{case.name:14} {case.title}: {', '.join(case.contestants)}")
+        return 0
+    os.umask(0o077)
+    wrong: list[str] = []
+    with ExitStack() as stack:
+        temporary = tempfile.TemporaryDirectory(prefix="thetastream-bench-")
+        scratch = Path(stack.enter_context(temporary))
+        root = chosen.data or scratch / "data"
+        root.mkdir(parents=True, exist_ok=True)
+        for case in cases.chosen(chosen.only):
+            case = case.scaled(chosen.rows, chosen.triggers, chosen.results)
+            document = measure(case, chosen, root, scratch)
+            problems = report.disagreements(document)
+            document["disagreements"] = problems
+            wrong += [f"{case.name}: {problem}" for problem in problems]
+            write_json(chosen.out / f"{case.name}.json", document)
+            report.write(chosen.out)
+            if chosen.data is None:
+                # The next case has other rows; ten datasets of this size would fill a disk.
+                shutil.rmtree(root / case.dataset, ignore_errors=True)
+    for problem in wrong:
+        print(f"WRONG RESULT  {problem}", file=sys.stderr)
+    print(f"summary: {chosen.out / 'README.md'}")
+    return 1 if wrong else 0
+
+
+def measure(case: Case, chosen: argparse.Namespace, root: Path, scratch: Path) -> dict[str, Any]:
+    """All runs of one case."""
+    print(f"{case.name}: {case.title}", flush=True)
+    tasks = entries(case, chosen.contestants)
+    runs: list[dict[str, Any]] = []
+    for run in range(chosen.runs):
+        turn = run % len(tasks)
+        for contestant, variant in tasks[turn:] + tasks[:turn]:
+            folder = data.prepare(variant, root)
+            done = start(variant, contestant, folder, scratch, chosen)
+            done |= {"contestant": contestant, "run": run, "rows_per_trigger": variant.rows}
+            done["capped"] = variant.rows != case.rows
+            runs.append(done)
+            print(f"  run {run}  {contestant:15} {report.one_line(case.skip, done)}", flush=True)
+    return {
+        "case": dataclasses.asdict(case),
+        "environment": environment(),
+        "limit": chosen.limit,
+        "topology": chosen.topology,
+        "runs": runs,
+    }
+
+
+def entries(case: Case, only: list[str]) -> list[tuple[str, Case]]:
+    """Contestants with the data they get; DuckDB joins every dataset that occurs, as the check."""
+    found: list[tuple[str, Case]] = []
+    for contestant in case.contestants:
+        if only and contestant not in only:
+            continue
+        variant = case
+        if case.cap is not None and case.cap[0] == contestant and case.cap[1] < case.rows:
+            variant = dataclasses.replace(case, rows=case.cap[1])
+        found.append((contestant, variant))
+        if variant is not case and (not only or cases.DUCKDB in only):
+            found.append((cases.DUCKDB, variant))
+    return found
+
+
+def start(
+    case: Case, contestant: str, folder: Path, scratch: Path, chosen: argparse.Namespace
+) -> dict[str, Any]:
+    """One contestant, once, in a fresh process."""
+    work = Path(tempfile.mkdtemp(dir=scratch, prefix="run-"))
+    out = work / "report.json"
+    task = {
+        "case": dataclasses.asdict(case),
+        "contestant": contestant,
+        "data": str(folder),
+        "out": str(out),
+        "checkpoint": str(work / "checkpoint"),
+        "limit": chosen.limit,
+        "options": {"topology": chosen.topology} if chosen.topology != "auto" else {},
+    }
+    confs = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.local.dir": str(work / "spark"),
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+    }
+    submit = " ".join(f"--conf {name}={value}" for name, value in confs.items())
+    environ = os.environ | {
+        "PYSPARK_SUBMIT_ARGS": f"--driver-memory {case.driver_memory} {submit} pyspark-shell",
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "TZ": "UTC",
+        "TMPDIR": str(work),
+    }
+    log = work / "log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bench.worker"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environ,
+            # A group of its own, so that the JVM and the Python workers can be ended with it.
+            start_new_session=True,
+        )
+        watch = Watch(process.pid) if case.watch_memory else None
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(task).encode())
+            process.stdin.close()
+            if watch:
+                watch.start()
+            wait_for(process, out, chosen.limit + GRACE)
+        finally:
+            samples = watch.stop() if watch else []
+            end_group(process)
+    if out.exists():
+        done: dict[str, Any] = json.loads(out.read_text())
+    else:
+        done = {"finished": False, "triggers": [], "log": log.read_text()[-4000:]}
+        if process.returncode not in (0, -signal.SIGKILL):
+            done["failed"] = True
+    if samples:
+        done["memory"] = samples
+    shutil.rmtree(work, ignore_errors=True)
+    return done
+
+
+def wait_for(process: subprocess.Popen[bytes], out: Path, seconds: float) -> None:
+    """Until the process ends, has handed in its report, or the time is over."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            process.wait(timeout=0.5)
+            return
+        except subprocess.TimeoutExpired:
+            if out.exists():
+                # A moment for a clean end; a query in the middle of a trigger is not waited for.
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=10)
+                return
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Ends what is left of the process's own group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def environment() -> dict[str, Any]:
+    """What a reader needs to judge the numbers."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    packages = ("pyspark", "pyarrow", "pandas", "numpy", "duckdb")
+    return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory / 1024**3),
+        "python": platform.python_version(),
+    } | {name: version(name) for name in packages}
+
+
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+    # Meant to be published with the project, unlike everything else that is written here.
+    path.chmod(0o644)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""One contestant on one case, in a process of its own: `python -m bench.worker`.
+
+The parent gives a JSON document on standard input and reads one from the file it names; nothing of
+one measurement can slow down or warm up the next.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bench import cases
+from bench.cases import Case
+
+RESULT_METRIC = "bench"
+
+
+def main() -> int:
+    task = json.load(sys.stdin)
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in task["case"].items()
+    }
+    case = Case(**fields)
+    folder = Path(task["data"])
+    if task["contestant"] == cases.DUCKDB:
+        report = in_duckdb(case, folder)
+    else:
+        report = in_spark(case, folder, task)
+    target = Path(task["out"])
+    partial = target.with_suffix(".part")
+    partial.write_text(json.dumps(report))
+    partial.rename(target)
+    return 0
+
+
+def in_duckdb(case: Case, folder: Path) -> dict[str, Any]:
+    """The whole join as one batch, from the files to the number of results."""
+    import duckdb
+
+    with duckdb.connect(config={"threads": 2}) as database:
+        begin = time.perf_counter()
+        row = database.execute(
+            f"""SELECT count(*) FROM read_parquet('{folder}/r/*.parquet') AS r
+                JOIN read_parquet('{folder}/s/*.parquet') AS s
+                ON {case.duckdb} AND {case.time_range()}"""
+        ).fetchone()
+        seconds = time.perf_counter() - begin
+        rows = database.execute(
+            f"""SELECT (SELECT count(*) FROM read_parquet('{folder}/r/*.parquet'))
+                     + (SELECT count(*) FROM read_parquet('{folder}/s/*.parquet'))"""
+        ).fetchone()
+    assert row is not None
+    assert rows is not None
+    return {"finished": True, "seconds": seconds, "rows": rows[0], "results": row[0]}
+
+
+def in_spark(case: Case, folder: Path, task: dict[str, Any]) -> dict[str, Any]:
+    """The join as a streaming query over all files, one file of each stream a trigger."""
+    from pyspark.sql import functions as F
+
+    contestant: str = task["contestant"]
+    spark = session(contestant)
+    for name, value in settings(contestant).items():
+        spark.conf.set(name, value)
+    reader = spark.readStream.option("maxFilesPerTrigger", 1)
+    r, s = (
+        reader.schema(schema).parquet(str(folder / name))
+        for name, schema in zip("rs", case.schemas, strict=True)
+    )
+    plan = ""
+    if contestant == cases.OURS:
+        joined, plan = ours(case, r, s, task["options"])
+    elif contestant == cases.WORKAROUND:
+        joined = workaround(case, r, s)
+    else:
+        joined = native(case, r, s, case.predicate)
+    # Counting what leaves the join is the cheapest proof that all contestants did the same work.
+    counted = joined.observe(RESULT_METRIC, F.count(F.lit(1)).alias("results"))
+    begin = time.perf_counter()
+    query = (
+        counted.writeStream.format("noop")
+        .option("checkpointLocation", task["checkpoint"])
+        .trigger(availableNow=True)
+        .start()
+    )
+    finished = query.awaitTermination(task["limit"])
+    triggers = [of_progress(json.loads(progress.json)) for progress in query.recentProgress]
+    report = {
+        "finished": bool(finished),
+        "wall": time.perf_counter() - begin,
+        "plan": plan,
+        # Batches without rows only move the watermark.
+        "triggers": [trigger for trigger in triggers if trigger["rows"]],
+    }
+    if contestant == cases.OURS:
+        add_own_metrics(report, query)
+    if finished:
+        spark.stop()
+    return report
+
+
+def session(contestant: str) -> Any:
+    """A local session on two cores, the library's own for the library."""
+    if contestant == cases.OURS:
+        import thetastream as ts
+
+        return ts.session(app="bench", cores=2)
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.master("local[2,4]").appName("bench").getOrCreate()
+
+
+def settings(contestant: str) -> dict[str, str]:
+    """What is set for everyone, and what makes one set-up of Spark differ from the other."""
+    common = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    }
+    if contestant != cases.SPARK_ROCKSDB:
+        return common
+    state = "spark.sql.streaming.stateStore"
+    return common | {
+        f"{state}.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        f"{state}.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.join.stateFormatVersion": "4",
+    }
+
+
+def ours(case: Case, r: Any, s: Any, options: dict[str, Any]) -> tuple[Any, str]:
+    """The library's join, and its plan as text."""
+    import thetastream as ts
+
+    streams = ts.streams(r=r, s=s)
+    how: dict[str, Any] = {"options": ts.JoinOptions(**options)}
+    if case.within is not None:
+        how |= {"within": case.within, "delay": f"{cases.DELAY_SECONDS} seconds", "time": "t"}
+    return streams.join(case.predicate, **how), streams.explain(case.predicate, **how).explain()
+
+
+def native(case: Case, r: Any, s: Any, condition: str) -> Any:
+    """Spark's own stream-stream join."""
+    from pyspark.sql import functions as F
+
+    if case.window is not None:
+        delay = f"{cases.DELAY_SECONDS} seconds"
+        r, s = r.withWatermark("t", delay), s.withWatermark("t", delay)
+        condition = f"{condition} AND {case.time_range()}"
+    return r.alias("r").join(s.alias("s"), F.expr(condition))
+
+
+def workaround(case: Case, r: Any, s: Any) -> Any:
+    """What Spark accepts instead: an equality on buckets, or on a constant."""
+    from pyspark.sql import functions as F
+
+    if case.workaround == "constant":
+        r, s = r.withColumn("c", F.lit(1)), s.withColumn("c", F.lit(1))
+        return native(case, r, s, f"r.c = s.c AND {case.predicate}")
+    value, width, band = case.bucket_column, case.bucket_width, case.band
+    # The low end may fall below zero and then lands in bucket 0, where the smallest values are.
+    touched = (
+        f"array_distinct(array(({value} - {band}) DIV {width}, ({value} + {band}) DIV {width}))"
+    )
+    r = r.withColumn("b", F.explode(F.expr(touched)))
+    s = s.withColumn("b", F.expr(f"{value} DIV {width}"))
+    return native(case, r, s, f"r.b = s.b AND {case.predicate}")
+
+
+def of_progress(progress: dict[str, Any]) -> dict[str, Any]:
+    """What a trigger's progress tells, in plain numbers."""
+    state = progress.get("stateOperators") or [{}]
+    observed = progress.get("observedMetrics", {}).get(RESULT_METRIC)
+    return {
+        "batch": progress["batchId"],
+        "rows": progress["numInputRows"],
+        "seconds": progress["durationMs"]["triggerExecution"] / 1000,
+        "durations": progress["durationMs"],
+        "results": observed["results"] if observed else None,
+        "state_rows": state[0].get("numRowsTotal"),
+        "state_bytes": state[0].get("memoryUsedBytes"),
+        "state_metrics": state[0].get("customMetrics", {}),
+    }
+
+
+def add_own_metrics(report: dict[str, Any], query: Any) -> None:
+    """Replaces Spark's view of the state, a few large values, by the library's: tuples."""
+    import thetastream as ts
+
+    own = {metrics.batch: metrics for metrics in ts.metrics(query)}
+    for trigger in report["triggers"]:
+        metrics = own.get(trigger["batch"])
+        trigger["state_rows"] = metrics.stored_rows if metrics else None
+        trigger["state_bytes"] = metrics.stored_bytes if metrics else None
+        trigger["units_busy"] = [unit.busy for unit in metrics.units] if metrics else []
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    # A query that ran into its limit may be deep in a trigger: the parent ends the whole group.
+    sys.exit(code)

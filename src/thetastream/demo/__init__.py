@@ -1,0 +1,1 @@
+"""A running example: `python -m thetastream.demo`."""

@@ -1,0 +1,93 @@
+"""A whole join in this process: the router, the units and their state, without Spark.
+
+State goes through the same bytes as in a state store and is read back for every batch, so that
+stopping and going on at any batch is what always happens here.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from thetastream import arrow
+from thetastream.engine.manifest import Manifest
+from thetastream.engine.unit import DropPart, Emit, PutManifest, PutPart, Report, Unit
+from thetastream.errors import CorruptRunError
+from thetastream.index.part import Part, PartMeta, SortOrder, Tuples
+from thetastream.spec import JoinSpec
+from thetastream.topology.dispatcher import Dispatcher, Pack
+
+
+@dataclass
+class UnitState:
+    """What a state store holds for one unit."""
+
+    manifest: str | None = None
+    parts: dict[str, bytes] = field(default_factory=dict)
+
+
+def decode_part(data: bytes | pa.Buffer, meta: PartMeta, spec: JoinSpec, order: SortOrder, stream: int) -> Part:
+    """The part in stored bytes; bytes that are not what was written are refused."""
+    if zlib.crc32(data) != meta.checksum:
+        raise CorruptRunError(
+            f"stored part {meta.id} of stream {spec.streams[stream].name!r} is damaged",
+            detail=f"its checksum is {zlib.crc32(data):08x}, it was written with {meta.checksum:08x}",
+            hint="restore the checkpoint from a copy, or start with a new one",
+        )
+    tuples = Tuples.encode(arrow.from_bytes(data), spec, stream)
+    return Part(tuples.batch, tuples.keys, order)
+
+
+class Runner:
+    """Runs a join batch by batch."""
+
+    def __init__(self, spec: JoinSpec, *, chunk_rows: int = 1 << 16) -> None:
+        self._spec = spec
+        self._chunk_rows = chunk_rows
+        self._dispatchers = [Dispatcher(spec, stream) for stream in range(len(spec.streams))]
+        self.state: dict[int, UnitState] = {
+            unit: UnitState() for unit in range(self._dispatchers[0].units)
+        }
+        self.reports: list[Report] = []
+
+    def batch(
+        self, inputs: Sequence[Iterable[pa.RecordBatch]], watermark: int | None = None
+    ) -> list[pa.RecordBatch]:
+        """Take in batches of each stream, in the form of `thetastream.index.part`; the results."""
+        packs: dict[int, list[Pack]] = {unit: [] for unit in self.state}
+        for dispatcher, batches in zip(self._dispatchers, inputs, strict=True):
+            for batch in batches:
+                for pack in dispatcher.dispatch(batch):
+                    packs[pack.unit].append(pack)
+        results: list[pa.RecordBatch] = []
+        for unit, mine in packs.items():
+            results += self._unit(unit, mine, watermark)
+        return results
+
+    def _unit(self, number: int, packs: list[Pack], watermark: int | None) -> list[pa.RecordBatch]:
+        spec, state = self._spec, self.state[number]
+        manifest = (
+            Manifest.new(spec) if state.manifest is None else Manifest.read(state.manifest, spec)
+        )
+
+        def load(meta: PartMeta, order: SortOrder, stream: int) -> Part:
+            return decode_part(state.parts[meta.id], meta, spec, order, stream)
+
+        results = []
+        unit = Unit(spec, number, manifest, load, chunk_rows=self._chunk_rows)
+        for step in unit.process(packs, watermark):
+            match step:
+                case Emit(batch):
+                    results.append(batch)
+                case PutPart(meta, data, _):
+                    state.parts[meta.id] = data.to_pybytes()
+                case DropPart(meta):
+                    del state.parts[meta.id]
+                case PutManifest(text):
+                    state.manifest = text
+                case Report():
+                    self.reports.append(step)
+        return results

@@ -1,0 +1,1 @@
+from thetastream.spec import *  # noqa: F403

@@ -1,0 +1,267 @@
+"""A processing unit, without IO: packs of one batch in, instructions out.
+
+Within a batch a unit handles all of the first stream, then all of the second: the micro-batch is the
+punctuation of BiStream's order-consistent protocol. A tuple of the first stream probes what earlier
+batches stored; a tuple of the second also probes what this batch brought of the first. So each pair
+is found once, where the one that came first is stored, when the other probes.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from thetastream import arrow
+from thetastream.engine.manifest import Manifest
+from thetastream.index.chain import Chain, Run
+from thetastream.index.encoding import Int64s
+from thetastream.index.part import Part, PartMeta, SortOrder, Tuples
+from thetastream.index.probe import Probe
+from thetastream.spec import JoinSpec
+from thetastream.topology.dispatcher import Pack
+from thetastream.topology.routes import HOME, PROBE, STORE
+
+PART_BYTES = 6 * 1024**2
+"""Arrow bytes of a part: the state store's channel needs about ten times a value's size."""
+
+HEAVY_HITTERS = 3
+"""Most frequent keys that a report names."""
+
+
+@dataclass(frozen=True)
+class Emit:
+    """Results leave the unit."""
+
+    batch: pa.RecordBatch
+
+
+@dataclass(frozen=True)
+class PutPart:
+    """A part is to be stored."""
+
+    meta: PartMeta
+    data: pa.Buffer
+    part: Part
+
+
+@dataclass(frozen=True)
+class DropPart:
+    """A part is no longer needed."""
+
+    meta: PartMeta
+
+
+@dataclass(frozen=True)
+class PutManifest:
+    """The manifest is to be stored; the last word on the unit's state."""
+
+    text: str
+
+
+@dataclass
+class Report:
+    """A unit's load in one batch."""
+
+    unit: int
+    rows_in: int = 0
+    probes: int = 0
+    results: int = 0
+    late: int = 0
+    stored_rows: int = 0
+    stored_bytes: int = 0
+    runs: int = 0
+    busy: float = 0.0
+    heavy: list[tuple[int, int]] = field(default_factory=list)
+
+
+Instruction = Emit | PutPart | DropPart | PutManifest | Report
+Load = Callable[[PartMeta, SortOrder, int], Part]
+"""Fetches a part: its meta, its order, its stream."""
+
+
+class Unit:
+    """One unit during one batch."""
+
+    def __init__(
+        self, spec: JoinSpec, number: int, manifest: Manifest, load: Load, *, chunk_rows: int
+    ) -> None:
+        self._spec = spec
+        self._number = number
+        self._manifest = manifest
+        self._load = load
+        self._chunk_rows = chunk_rows
+        self._orders = [SortOrder.of(spec, stream) for stream in range(len(spec.streams))]
+        self._fresh: dict[str, Part] = {}
+        self._report = Report(number)
+
+    def process(self, packs: Iterable[Pack], watermark: int | None) -> Iterator[Instruction]:
+        """Join the packs of a batch with each other and with what is stored."""
+        started = time.perf_counter()
+        manifest = self._manifest
+        manifest.sequence += 1
+        dropped: list[PartMeta] = []
+        for chain in manifest.chains:
+            dropped += chain.expire(watermark)
+        by_stream: list[list[Pack]] = [[] for _ in self._spec.streams]
+        for pack in packs:
+            by_stream[pack.stream].append(pack)
+        for stream, mine in enumerate(by_stream):
+            probing, storing = self._sorted(stream, mine, watermark)
+            if probing is not None:
+                yield from self._probe(stream, probing)
+            if storing is not None:
+                manifest.chains[stream].insert(self._run(stream, storing))
+        for stream, chain in enumerate(manifest.chains):
+            dropped += self._merge(stream, chain)
+        for meta in dropped:
+            if self._fresh.pop(meta.id, None) is None:
+                yield DropPart(meta)
+        yield from self._store()
+        yield PutManifest(manifest.write(self._spec))
+        yield self._finished(started)
+
+    def _sorted(
+        self, stream: int, packs: Sequence[Pack], watermark: int | None
+    ) -> tuple[Tuples | None, Tuples | None]:
+        """The stream's tuples that probe and those that are stored, late ones left out."""
+        kept = [
+            (pack.role, self._on_time(stream, pack, watermark))
+            for pack in packs
+            if pack.batch.num_rows
+        ]
+        kept = [(role, tuples) for role, tuples in kept if len(tuples)]
+        order = self._orders[stream]
+        probing = _joined([tuples for role, tuples in kept if role & PROBE], order)
+        if all(role & PROBE and role & STORE for role, _ in kept):
+            return probing, probing
+        return probing, _joined([tuples for role, tuples in kept if role & STORE], order)
+
+    def _on_time(self, stream: int, pack: Pack, watermark: int | None) -> Tuples:
+        tuples = Tuples.encode(pack.batch, self._spec, stream)
+        time_key = self._spec.streams[stream].time
+        home = bool(pack.role & HOME)
+        if home:
+            self._report.rows_in += len(tuples)
+        if watermark is None or time_key is None:
+            return tuples
+        on_time = tuples.keys[time_key] >= watermark
+        late = len(tuples) - int(np.count_nonzero(on_time))
+        if late == 0:
+            return tuples
+        if home:
+            self._report.late += late
+        return tuples.take(np.flatnonzero(on_time))
+
+    def _probe(self, stream: int, tuples: Tuples) -> Iterator[Emit]:
+        stored = 1 - stream
+        self._report.probes += len(tuples)
+        probe = Probe(self._spec, stream, tuples)
+        for meta in self._manifest.chains[stored].parts():
+            rows = probe.candidates(meta.low, meta.high, self._orders[stored].equality)
+            if len(rows) == 0:
+                continue
+            part = self._part(meta, stored)
+            for probing, partners in probe.matches(part, rows, self._chunk_rows):
+                self._report.results += len(probing)
+                if stream == 0:
+                    yield Emit(self._result(tuples, probing, part, partners))
+                else:
+                    yield Emit(self._result(part, partners, tuples, probing))
+
+    def _result(
+        self, left: Tuples, left_rows: Int64s, right: Tuples, right_rows: Int64s
+    ) -> pa.RecordBatch:
+        columns: list[pa.Array] = []
+        names: list[str] = []
+        for stream, (tuples, rows) in enumerate(((left, left_rows), (right, right_rows))):
+            indices = pa.array(rows)
+            for number in range(len(self._spec.streams[stream].columns)):
+                columns.append(tuples.batch.column(f"c_{number}").take(indices))
+                names.append(f"s{stream}_{number}")
+        return pa.RecordBatch.from_arrays(columns, names)
+
+    def _part(self, meta: PartMeta, stream: int) -> Part:
+        fresh = self._fresh.get(meta.id)
+        return fresh if fresh is not None else self._load(meta, self._orders[stream], stream)
+
+    def _run(self, stream: int, tuples: Tuples) -> Run:
+        """Sorted tuples as a run of parts; nothing is written yet, it may still be merged."""
+        rows = len(tuples)
+        step = max(1, min(rows, rows * PART_BYTES // max(1, tuples.batch.nbytes)))
+        metas = []
+        for start in range(0, rows, step):
+            piece = tuples.slice(start, min(start + step, rows))
+            part = Part(piece.batch, piece.keys, self._orders[stream])
+            name = f"{self._manifest.sequence}-{self._number}-{stream}-{len(self._fresh)}"
+            meta = PartMeta(id=name, rows=len(part), bytes=0, low=part.low, high=part.high)
+            self._fresh[name] = part
+            self._note_heavy(part)
+            metas.append(meta)
+        return Run(tuple(metas))
+
+    def _merge(self, stream: int, chain: Chain) -> list[PartMeta]:
+        dropped = []
+        while (due := chain.merge_due()) is not None:
+            sub, runs = due
+            parts = [self._part(meta, stream) for run in runs for meta in run.parts]
+            merged = _joined(parts, self._orders[stream])
+            assert merged is not None
+            dropped += chain.replace(sub, runs, self._run(stream, merged))
+        return dropped
+
+    def _store(self) -> Iterator[PutPart]:
+        """Write the parts that this batch made and that are still needed."""
+        for chain in self._manifest.chains:
+            for sub in chain.subs:
+                for position, run in enumerate(sub.runs):
+                    if not any(meta.id in self._fresh for meta in run.parts):
+                        continue
+                    metas = []
+                    for meta in run.parts:
+                        part = self._fresh[meta.id]
+                        data = arrow.to_bytes(part.batch, compress=True)
+                        checksum = zlib.crc32(data)
+                        final = replace(
+                            meta,
+                            id=f"{meta.id}-{checksum:08x}",
+                            bytes=data.size,
+                            checksum=checksum,
+                        )
+                        metas.append(final)
+                        yield PutPart(final, data, part)
+                    sub.runs[position] = Run(tuple(metas))
+
+    def _note_heavy(self, part: Part) -> None:
+        if part.order.equality is None:
+            return
+        keys, starts = part.groups
+        counts = np.diff(starts)
+        top = np.argsort(counts)[-HEAVY_HITTERS:]
+        found = [(int(keys[i]), int(counts[i])) for i in top if counts[i] > 1]
+        heavy = sorted(self._report.heavy + found, key=lambda item: -item[1])
+        self._report.heavy = heavy[:HEAVY_HITTERS]
+
+    def _finished(self, started: float) -> Report:
+        report = self._report
+        parts = [meta for chain in self._manifest.chains for meta in chain.parts()]
+        report.stored_rows = sum(meta.rows for meta in parts)
+        report.stored_bytes = sum(meta.bytes for meta in parts)
+        report.runs = sum(len(sub.runs) for chain in self._manifest.chains for sub in chain.subs)
+        report.busy = time.perf_counter() - started
+        return report
+
+
+def _joined(tuples: Sequence[Tuples], order: SortOrder) -> Tuples | None:
+    """All the tuples together, in the order of a run."""
+    if not tuples:
+        return None
+    if len(tuples) == 1:
+        return tuples[0].sorted(order)
+    batch = arrow.concat([item.batch for item in tuples])
+    keys = [np.concatenate(columns) for columns in zip(*(t.keys for t in tuples), strict=True)]
+    return Tuples(batch, keys).sorted(order)

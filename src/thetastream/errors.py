@@ -1,0 +1,130 @@
+"""Every error a user can meet.
+
+    ThetastreamError
+    ├── PredicateError (ValueError)        something in the predicate's text
+    │   ├── ParseError                     not a Spark SQL expression
+    │   ├── UnknownStreamError             an alias that no stream has
+    │   ├── UnknownColumnError             a column that its stream lacks
+    │   ├── AmbiguousColumnError           a bare name that several streams have
+    │   ├── NotBooleanError                the whole is not true or false
+    │   ├── TypeMismatchError              two sides that cannot be compared
+    │   └── RefusedExpressionError         a function or construct that is not allowed
+    ├── WindowError (ValueError)           within, delay or time does not fit the streams
+    ├── OptionError (ValueError)           a JoinOptions value that makes no sense
+    ├── SettingError (RuntimeError)        the Spark session lacks something
+    └── StateError (RuntimeError)          the checkpoint does not fit this query
+        ├── ManifestVersionError           written by another release
+        ├── FingerprintError               written by another query
+        └── CorruptRunError                bytes that fail their checksum
+
+Each message has the same three parts: what is wrong, where or in what detail, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class ThetastreamError(Exception):
+    """An error with its detail and the way out of it."""
+
+    def __init__(self, what: str, *, detail: str = "", hint: str = "") -> None:
+        self.what = what
+        self.detail = detail
+        self.hint = hint
+        super().__init__(what, detail, hint)
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.detail:
+            lines.append(self.detail)
+        if self.hint:
+            lines.append(f"What to do: {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword-only arguments: the default reduction would drop the detail and the hint.
+        return _rebuild, (type(self), dict(self.__dict__))
+
+
+class PredicateError(ThetastreamError, ValueError):
+    """Something is wrong at one place in the predicate's text."""
+
+    def __init__(
+        self, what: str, *, text: str, start: int = 0, end: int | None = None, hint: str = ""
+    ) -> None:
+        self.text = text
+        self.start = start
+        self.end = end if end is not None else start + 1
+        super().__init__(what, detail=_underline(text, self.start, self.end), hint=hint)
+
+
+class ParseError(PredicateError):
+    """The text is not an expression in Spark's dialect."""
+
+
+class UnknownStreamError(PredicateError):
+    """The predicate names a stream that was not given."""
+
+
+class UnknownColumnError(PredicateError):
+    """The stream has no column of that name."""
+
+
+class AmbiguousColumnError(PredicateError):
+    """A bare column name that more than one stream has."""
+
+
+class NotBooleanError(PredicateError):
+    """The predicate, or one conjunct of it, does not evaluate to true or false."""
+
+
+class TypeMismatchError(PredicateError):
+    """The two sides of a comparison have types that Spark does not compare."""
+
+
+class RefusedExpressionError(PredicateError):
+    """A function or construct that has no place in a join predicate."""
+
+
+class WindowError(ThetastreamError, ValueError):
+    """The window, the delay and the time columns do not fit together."""
+
+
+class OptionError(ThetastreamError, ValueError):
+    """An option has a value that makes no sense."""
+
+
+class SettingError(ThetastreamError, RuntimeError):
+    """The Spark session lacks a setting or a package that the join needs."""
+
+
+class StateError(ThetastreamError, RuntimeError):
+    """The state in the checkpoint cannot serve this query."""
+
+
+class ManifestVersionError(StateError):
+    """The manifest was written in a format that this release does not know."""
+
+
+class FingerprintError(StateError):
+    """The state was written by a query that differs in a way that would lose results."""
+
+
+class CorruptRunError(StateError):
+    """Stored bytes do not have the checksum that they were written with."""
+
+
+def _underline(text: str, start: int, end: int) -> str:
+    """The line of `text` that holds `start`, with a caret line below it."""
+    line_start = text.rfind("\n", 0, start) + 1
+    line_end = text.find("\n", start)
+    line_end = len(text) if line_end < 0 else line_end
+    line = text[line_start:line_end]
+    width = max(1, min(end, line_end) - start)
+    return f"  {line}\n  {' ' * (start - line_start)}{'^' * width}"
+
+
+def _rebuild(kind: type[ThetastreamError], fields: dict[str, object]) -> ThetastreamError:
+    error = kind.__new__(kind)
+    error.__dict__.update(fields)
+    error.args = (fields["what"], fields["detail"], fields["hint"])
+    return error

@@ -1,0 +1,146 @@
+"""The chained in-memory index: sub-indexes in the order of time, each a few sorted runs.
+
+Tuples go into the active sub-index; once the times in it span more than the archive period it is
+sealed, its runs are merged once, and a new one is started. A sub-index whose newest tuple the
+watermark has passed by more than the window is dropped whole. Over a full history there is one
+sub-index, and runs of similar size are merged into ever larger ones, so that their number stays
+logarithmic in the number of tuples.
+
+The chain holds metadata only. What must be read, written or dropped is told to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from thetastream.index.part import PartMeta
+
+FANOUT = 4
+"""Runs of similar size that are left side by side before they are merged."""
+
+SETTLED_ROWS = 1 << 17
+"""Runs of this many rows are not merged when their sub-index is sealed: rewriting them costs more
+than visiting each of them as long as it lives."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Parts that follow each other in the sort order."""
+
+    parts: tuple[PartMeta, ...]
+
+    @property
+    def rows(self) -> int:
+        """Tuples in the run."""
+        return sum(part.rows for part in self.parts)
+
+
+@dataclass
+class SubIndex:
+    """The runs of one stretch of time."""
+
+    runs: list[Run] = field(default_factory=list)
+    sealed: bool = False
+
+    def parts(self) -> Iterator[PartMeta]:
+        """All parts, oldest run first."""
+        for run in self.runs:
+            yield from run.parts
+
+    def times(self, time: int) -> tuple[int, int]:
+        """The oldest and the newest time in it."""
+        parts = list(self.parts())
+        return min(p.low[time] for p in parts), max(p.high[time] for p in parts)
+
+
+class Chain:
+    """The chained index of one stream in one unit."""
+
+    def __init__(
+        self, *, time: int | None, keeps: int | None, period: int | None, subs: list[SubIndex]
+    ) -> None:
+        """`keeps`: how long after its own time a tuple can still match; None is for ever."""
+        self._time = time
+        self._keeps = keeps
+        self._period = period
+        self.subs = subs
+
+    def parts(self) -> Iterator[PartMeta]:
+        """All live parts."""
+        for sub in self.subs:
+            yield from sub.parts()
+
+    def expire(self, watermark: int | None) -> list[PartMeta]:
+        """Drop the sub-indexes that nothing to come can match; returns their parts."""
+        if watermark is None or self._time is None or self._keeps is None:
+            return []
+        time, keeps = self._time, self._keeps
+        dead = [sub for sub in self.subs if sub.times(time)[1] + keeps < watermark]
+        if not dead:
+            return []
+        self.subs = [sub for sub in self.subs if sub not in dead]
+        return [part for sub in dead for part in sub.parts()]
+
+    def insert(self, run: Run) -> None:
+        """Add a run to the active sub-index, and seal that if it now spans the archive period."""
+        if not self.subs or self.subs[-1].sealed:
+            self.subs.append(SubIndex())
+        active = self.subs[-1]
+        active.runs.append(run)
+        if self._period is not None and self._time is not None:
+            oldest, newest = active.times(self._time)
+            active.sealed = newest - oldest > self._period
+
+    def merge_due(self) -> tuple[SubIndex, list[Run]] | None:
+        """Runs that should become one, in the sub-index that was written last."""
+        if not self.subs:
+            return None
+        last = self.subs[-1]
+        if last.sealed:
+            small = [run for run in last.runs if run.rows < SETTLED_ROWS]
+            return (last, small) if len(small) > 1 else None
+        tiers: dict[int, list[Run]] = {}
+        for run in last.runs:
+            tiers.setdefault(_tier(run.rows), []).append(run)
+        for tier in sorted(tiers):
+            if len(tiers[tier]) >= FANOUT:
+                return last, tiers[tier]
+        return None
+
+    def replace(self, sub: SubIndex, merged: list[Run], run: Run) -> list[PartMeta]:
+        """Put `run` in the place of the runs it was merged from; returns their parts."""
+        ids = {id(old) for old in merged}
+        sub.runs = [old for old in sub.runs if id(old) not in ids] + [run]
+        return [part for old in merged for part in old.parts]
+
+    def to_json(self) -> list[Any]:
+        """The chain as JSON takes it."""
+        return [
+            {
+                "sealed": sub.sealed,
+                "runs": [[part.to_json() for part in run.parts] for run in sub.runs],
+            }
+            for sub in self.subs
+        ]
+
+
+def subs_from_json(raw: list[Any]) -> list[SubIndex]:
+    """The sub-indexes that `Chain.to_json` wrote."""
+    return [
+        SubIndex(
+            runs=[Run(tuple(PartMeta.from_json(p) for p in parts)) for parts in item["runs"]],
+            sealed=item["sealed"],
+        )
+        for item in raw
+    ]
+
+
+def _tier(rows: int) -> int:
+    """Runs in one tier differ by less than the fan-out in size."""
+    tier = 0
+    while rows >= FANOUT:
+        rows //= FANOUT
+        tier += 1
+    return tier

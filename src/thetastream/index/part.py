@@ -1,0 +1,183 @@
+"""A part: an immutable, sorted piece of a run, with everything a probe needs of it.
+
+A run is sorted by the driving key; a long run is cut into parts that follow each other in that
+order, so that none is too large for the state store and a probe visits only the parts its key can
+lie in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from thetastream.index.encoding import Int64s, encode
+from thetastream.spec import JoinSpec
+
+
+@dataclass(frozen=True)
+class SortOrder:
+    """The keys a stream's parts are sorted by: of the equality, then of the driving range."""
+
+    equality: int | None
+    range: int | None
+
+    @classmethod
+    def of(cls, spec: JoinSpec, stream: int) -> SortOrder:
+        """The order of the stored tuples of a stream."""
+        equality = spec.equality and (spec.equality.left, spec.equality.right)[stream]
+        drive = spec.ranges[0] if spec.ranges else None
+        return cls(equality, drive and (drive.left, drive.right)[stream])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartMeta:
+    """What the manifest knows of a part: enough to decide whether it must be read at all."""
+
+    id: str
+    rows: int
+    bytes: int
+    low: tuple[int, ...]
+    """The smallest value of each key."""
+    high: tuple[int, ...]
+    """The largest value of each key."""
+    checksum: int = 0
+
+    def to_json(self) -> list[Any]:
+        """The fields in order, as JSON takes them."""
+        return [self.id, self.rows, self.bytes, list(self.low), list(self.high), self.checksum]
+
+    @classmethod
+    def from_json(cls, raw: list[Any]) -> PartMeta:
+        """The meta that `to_json` wrote."""
+        name, rows, size, low, high, checksum = raw
+        return cls(
+            id=name, rows=rows, bytes=size, low=tuple(low), high=tuple(high), checksum=checksum
+        )
+
+
+class Tuples:
+    """Tuples of one stream with their encoded keys."""
+
+    def __init__(self, batch: pa.RecordBatch, keys: Sequence[Int64s]) -> None:
+        self.batch = batch
+        self.keys = tuple(keys)
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    @classmethod
+    def encode(cls, batch: pa.RecordBatch, spec: JoinSpec, stream: int) -> Tuples:
+        """The batch's rows with every key of the stream encoded."""
+        keys = []
+        for number, key in enumerate(spec.streams[stream].keys):
+            column = batch.column(key_column(spec, stream, number))
+            keys.append(encode(column, key.encoding.value))
+        return cls(batch, keys)
+
+    def take(self, rows: Int64s) -> Tuples:
+        """The tuples at those positions."""
+        indices = pa.array(rows)
+        return Tuples(self.batch.take(indices), [key[rows] for key in self.keys])
+
+    def slice(self, start: int, stop: int) -> Tuples:
+        """The tuples from start to before stop, without copying."""
+        return Tuples(
+            self.batch.slice(start, stop - start), [key[start:stop] for key in self.keys]
+        )
+
+    def sorted(self, order: SortOrder) -> Tuples:
+        """The tuples in the order of a run."""
+        rows = sort_order(self.keys, order)
+        return self if rows is None else self.take(rows)
+
+
+class Part(Tuples):
+    """Sorted tuples that can be probed."""
+
+    def __init__(self, batch: pa.RecordBatch, keys: Sequence[Int64s], order: SortOrder) -> None:
+        super().__init__(batch, keys)
+        self.order = order
+
+    @cached_property
+    def low(self) -> tuple[int, ...]:
+        """The smallest value of each key."""
+        return tuple(int(key.min()) for key in self.keys)
+
+    @cached_property
+    def high(self) -> tuple[int, ...]:
+        """The largest value of each key."""
+        return tuple(int(key.max()) for key in self.keys)
+
+    @cached_property
+    def groups(self) -> tuple[Int64s, Int64s]:
+        """The distinct equality keys, and where the tuples of each start (one more at the end)."""
+        assert self.order.equality is not None
+        keys = self.keys[self.order.equality]
+        starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]]) if len(keys) else keys[:0]
+        return keys[starts], np.r_[starts, len(keys)].astype(np.int64)
+
+    @cached_property
+    def ranks(self) -> tuple[Int64s | None, int]:
+        """Ranks of the driving range's keys, if their span leaves no room for the group number.
+
+        Within `positions` each tuple is one integer: the group in the high bits and, in the low
+        bits, either the key's distance from the smallest (None here) or its rank.
+        """
+        assert self.order.range is not None
+        span = self.high[self.order.range] - self.low[self.order.range]
+        group_bits = max(1, len(self.groups[0]).bit_length())
+        if group_bits + (span + 2).bit_length() <= 62:
+            return None, (span + 2).bit_length()
+        distinct = np.unique(self.keys[self.order.range])
+        return distinct, (len(distinct) + 2).bit_length()
+
+    @cached_property
+    def positions(self) -> Int64s:
+        """Group and driving key of each tuple as one integer, in ascending order."""
+        assert self.order.range is not None
+        distinct, bits = self.ranks
+        keys = self.keys[self.order.range]
+        if distinct is None:
+            offsets = keys - self.low[self.order.range]
+        else:
+            offsets = np.searchsorted(distinct, keys)
+        _, starts = self.groups
+        group = np.repeat(np.arange(len(starts) - 1, dtype=np.int64), np.diff(starts))
+        return (group << bits) + offsets
+
+
+def key_column(spec: JoinSpec, stream: int, number: int) -> str:
+    """The name of the column that holds a key: the stream's own, or a derived one."""
+    key = spec.streams[stream].keys[number]
+    if key.column is None:
+        return f"k_{number}"
+    names = [column.name for column in spec.streams[stream].columns]
+    return f"c_{names.index(key.column)}"
+
+
+def sort_order(keys: Sequence[Int64s], order: SortOrder) -> Int64s | None:
+    """The permutation that sorts by equality key, then by range key; None if nothing drives."""
+    if order.equality is None:
+        if order.range is None:
+            return None
+        return np.argsort(keys[order.range])
+    rows = np.argsort(keys[order.equality])
+    if order.range is None:
+        return rows
+    # The fast sort leaves ties in any order; only tuples that share a key need the second sort.
+    ranked = keys[order.equality][rows]
+    tied = np.zeros(len(rows) + 1, dtype=bool)
+    np.equal(ranked[1:], ranked[:-1], out=tied[1:-1])
+    members = np.flatnonzero(tied[:-1] | tied[1:])
+    if len(members):
+        subset = rows[members]
+        again = np.lexsort((keys[order.range][subset], ranked[members]))
+        rows[members] = subset[again]
+    return rows
+
+

@@ -1,0 +1,89 @@
+"""What a user may choose about a join. Everything is "auto" unless said otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from thetastream.errors import OptionError
+
+Topology = Literal["auto", "hash", "contrand", "random", "band", "matrix"]
+"""How tuples meet.
+
+- `auto`: the planner chooses by the driving predicate and says why in `explain()`.
+- `hash`: both sides of a key in one unit; equality joins with even keys.
+- `contrand`: subgroups of units by key, a random member stores, all members of the other side's
+  subgroup are probed; equality joins with skewed keys.
+- `random`: a random unit stores, all units of the other side are probed; any predicate.
+- `band`: buckets of the driving key; band joins with nearly no replication.
+- `matrix`: every tuple is stored in a whole row or column of units; the baseline.
+"""
+
+MAX_UNITS = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinOptions:
+    """Choices for one join; each has a good default."""
+
+    topology: Topology = "auto"
+    units: int | tuple[int, int] | Literal["auto"] = "auto"
+    """Units in all, or units that store the first and the second stream (BiStream's m and n)."""
+    subgroups: tuple[int, int] | Literal["auto"] = "auto"
+    """ContRand's d and e: into how many subgroups each side's units are divided."""
+    bucket_width: float | Literal["auto"] = "auto"
+    """Width of a band bucket, in units of the driving expression."""
+    archive_period: str | Literal["auto"] = "auto"
+    """Event time that a sub-index of the chained index spans; a tenth of the window by default."""
+    chunk_rows: int = 262_144
+    """Result rows that leave a unit at a time; bounds the memory of a huge result."""
+    cache_bytes: int = 4 * 1024**3
+    """Bytes of stored runs that each host keeps as files beside the state store; 0 for none."""
+    functions: tuple[str, ...] = ()
+    """Names of your own deterministic SQL functions that the predicate may call."""
+
+    def __post_init__(self) -> None:
+        allowed = Topology.__args__  # type: ignore[attr-defined]
+        if self.topology not in allowed:
+            raise OptionError(
+                f"unknown topology {self.topology!r}",
+                hint=f"choose one of {', '.join(allowed)}",
+            )
+        units = self.units
+        sizes = units if isinstance(units, tuple) else (units, units)
+        if units != "auto" and (
+            len(sizes) != 2
+            or any(not isinstance(u, int) or isinstance(u, bool) or u < 1 for u in sizes)
+            or max(sizes) > MAX_UNITS
+        ):
+            raise OptionError(
+                f"units={units!r} is not a number of units",
+                hint=f'give a number from 1 to {MAX_UNITS}, a pair of them, or "auto"',
+            )
+        if self.subgroups != "auto":
+            if len(self.subgroups) != 2 or any(
+                not isinstance(g, int) or g < 1 for g in self.subgroups
+            ):
+                raise OptionError(
+                    f"subgroups={self.subgroups!r} is not a pair of numbers",
+                    hint='give (d, e), both at least 1, or "auto"',
+                )
+            if self.topology != "contrand":
+                raise OptionError(
+                    "subgroups only mean something with the ContRand topology",
+                    hint='add topology="contrand" or drop subgroups',
+                )
+        if self.bucket_width != "auto" and not self.bucket_width > 0:
+            raise OptionError(
+                f"bucket_width={self.bucket_width!r} is not a positive number",
+                hint='give a positive width or "auto"',
+            )
+        if self.chunk_rows < 1:
+            raise OptionError(
+                f"chunk_rows={self.chunk_rows!r} is not a positive number",
+                hint="leave it out, or give at least 1",
+            )
+        if self.cache_bytes < 0:
+            raise OptionError(
+                f"cache_bytes={self.cache_bytes!r} is negative", hint="give 0 to turn the cache off"
+            )

@@ -1,0 +1,102 @@
+"""Equality conjuncts to one 64-bit key a side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from thetastream.planner.expression import Comparison, Expr, streams_of
+from thetastream.planner.keys import KeyTable, Scope
+from thetastream.planner.types import Family, comparable, family, hashable, key_form
+from thetastream.spec import Encoding, Equality
+
+
+@dataclass(frozen=True)
+class EqualityForm:
+    """first = second, each over its own stream."""
+
+    source: Comparison
+    first: Expr
+    second: Expr
+
+
+@dataclass(frozen=True)
+class EqualityPlan:
+    """The equality that drives, the comparisons in it, and those that Spark must evaluate."""
+
+    equality: Equality | None
+    used: tuple[Comparison, ...]
+    refused: tuple[tuple[Comparison, str], ...]
+    reason: str
+
+
+def equality_form(node: Comparison) -> EqualityForm | None:
+    """The comparison as an equality between the two streams; None if it is none."""
+    one, two = streams_of(node.left), streams_of(node.right)
+    if node.op != "=" or len(one) != 1 or len(two) != 1 or one == two:
+        return None
+    if min(one) > min(two):
+        return EqualityForm(node, node.right, node.left)
+    return EqualityForm(node, node.left, node.right)
+
+
+def plan_equalities(
+    forms: Sequence[EqualityForm], scope: Scope, tables: tuple[KeyTable, KeyTable]
+) -> EqualityPlan:
+    """One key a side for all equalities: the value itself if it fits 64 bits, else a hash."""
+    usable: list[tuple[EqualityForm, str]] = []
+    refused: list[tuple[Comparison, str]] = []
+    for form in forms:
+        types = (scope.type_of(0, form.first), scope.type_of(1, form.second))
+        common = scope.common_type(*types, form.source)
+        if not comparable(*types):
+            why = f"Spark compares {types[0]} with {types[1]} as {common}, value by value"
+            refused.append((form.source, why))
+        elif not hashable(common):
+            refused.append((form.source, f"equal values of {common} may hash differently"))
+        else:
+            usable.append((form, common))
+    if not usable:
+        return EqualityPlan(None, (), tuple(refused), "")
+    for form, _ in usable:
+        tables[0].require(form.first)
+        tables[1].require(form.second)
+    used = tuple(form.source for form, _ in usable)
+    if len(usable) == 1:
+        form, common = usable[0]
+        key = key_form(common)
+        if key is not None and key.lossless:
+            equality = Equality(
+                left=tables[0].add(form.first, key), right=tables[1].add(form.second, key)
+            )
+            return EqualityPlan(equality, used, tuple(refused), f"{common} fits a 64-bit key")
+    sides = (
+        [_normal(form.first, common, 0, scope) for form, common in usable],
+        [_normal(form.second, common, 1, scope) for form, common in usable],
+    )
+    places = [
+        table.add_sql(f"xxhash64({', '.join(parts)})", "bigint", Encoding.INTEGER)
+        for table, parts in zip(tables, sides, strict=True)
+    ]
+    what = usable[0][1] if len(usable) == 1 else f"{len(usable)} equalities"
+    return EqualityPlan(
+        Equality(left=places[0], right=places[1], exact=False),
+        used,
+        tuple(refused),
+        f"{what} become one 64-bit hash, so re-checked"
+        if len(usable) > 1
+        else f"{what} becomes a 64-bit hash, so re-checked",
+    )
+
+
+def _normal(expr: Expr, common: str, stream: int, scope: Scope) -> str:
+    """The expression in the common type, with one form for values that are equal."""
+    sql = scope.own(expr)
+    if family(common) is Family.FLOAT:
+        # -0.0 equals 0.0 and all NaNs are equal, but their bits, and so their hashes, differ.
+        wide = f"CAST({sql} AS double)"
+        if common == "float" and scope.type_of(stream, expr) != "float":
+            wide = f"CAST(CAST({sql} AS float) AS double)"
+        zero = f"CASE WHEN {wide} = 0 THEN CAST(0 AS double) ELSE {wide} END"
+        return f"nanvl({zero}, CAST('NaN' AS double))"
+    return sql if scope.type_of(stream, expr) == common else f"CAST({sql} AS {common})"

@@ -1,0 +1,123 @@
+"""The keys of the streams: expressions over one stream that become 64-bit integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from thetastream.errors import TypeMismatchError
+from thetastream.planner.expression import Column, Expr, render
+from thetastream.planner.names import Names
+from thetastream.planner.types import AnalysisFailure, Analyst, KeyForm
+from thetastream.spec import Encoding, KeySpec
+
+
+@dataclass
+class Scope:
+    """What all the planner's steps share while one predicate is planned."""
+
+    text: str
+    names: Names
+    analyst: Analyst
+    fixed_zone: bool
+    _types: dict[tuple[int, str], str] = field(default_factory=dict)
+
+    def show(self, expr: Expr) -> str:
+        """The expression with stream names, for people and for comparing."""
+        return render(expr, self.names.qualified)
+
+    def own(self, expr: Expr) -> str:
+        """The expression over its stream's DataFrame."""
+        return render(expr, self.names.own)
+
+    def output(self, expr: Expr) -> str:
+        """The expression over the columns of a result."""
+        return render(expr, self.names.output)
+
+    def type_of(self, stream: int, expr: Expr) -> str:
+        """The type of an expression over one stream."""
+        sql = self.own(expr)
+        if (stream, sql) not in self._types:
+            if isinstance(expr, Column) and not expr.fields:
+                found = self.names.columns[stream][expr.index].type
+            else:
+                try:
+                    found = self.analyst.type_of(self.names.streams[stream], sql)
+                except AnalysisFailure as failure:
+                    raise TypeMismatchError(
+                        f"Spark does not accept this expression: {failure}",
+                        text=self.text,
+                        start=expr.start,
+                        end=expr.end,
+                        hint="check the types of its parts",
+                    ) from failure
+            self._types[stream, sql] = found
+        return self._types[stream, sql]
+
+    def common_type(self, left: str, right: str, place: Expr) -> str:
+        """The type in which Spark compares the two; raises when it does not."""
+        if left == right:
+            return left
+        found = self.analyst.common_type(left, right)
+        if found is None:
+            raise TypeMismatchError(
+                f"Spark does not compare {left} with {right}",
+                text=self.text,
+                start=place.start,
+                end=place.end,
+                hint="cast one side to the type of the other",
+            )
+        return found
+
+
+class KeyTable:
+    """The keys of one stream so far; asking twice for the same key gives the same place."""
+
+    def __init__(self, stream: int, scope: Scope) -> None:
+        self.stream = stream
+        self.scope = scope
+        self.specs: list[KeySpec] = []
+        self.filters: list[str] = []
+
+    def add(self, expr: Expr, form: KeyForm, *, nan_low: bool = False) -> int:
+        """The place of the key for the expression in that form."""
+        sql = self.scope.own(expr)
+        actual = self.scope.type_of(self.stream, expr)
+        bare = isinstance(expr, Column) and not expr.fields and actual == form.type
+        encoding = form.encoding
+        if nan_low and encoding is Encoding.FLOAT:
+            encoding = Encoding.FLOAT_NAN_LOW
+        name = None
+        if bare and isinstance(expr, Column):
+            name = self.scope.names.columns[self.stream][expr.index].name
+        return self._place(
+            KeySpec(
+                sql=sql if actual == form.type else f"CAST({sql} AS {form.type})",
+                type=form.type,
+                encoding=encoding,
+                column=name,
+            )
+        )
+
+    def add_sql(self, sql: str, type_name: str, encoding: Encoding) -> int:
+        """The place of a key that is finished SQL."""
+        return self._place(KeySpec(sql=sql, type=type_name, encoding=encoding))
+
+    def require(self, expr: Expr) -> None:
+        """Drop rows in which the expression is NULL: they cannot match."""
+        sql = self.scope.own(expr)
+        wrapped = sql if isinstance(expr, Column) else f"({sql})"
+        self.keep(f"{wrapped} IS NOT NULL")
+
+    def keep(self, condition: str) -> None:
+        """Drop rows in which the condition does not hold."""
+        if condition not in self.filters:
+            self.filters.append(condition)
+
+    def filter_sql(self) -> str | None:
+        """All conditions in one."""
+        return " AND ".join(self.filters) if self.filters else None
+
+    def _place(self, spec: KeySpec) -> int:
+        if spec not in self.specs:
+            self.specs.append(spec)
+        return self.specs.index(spec)

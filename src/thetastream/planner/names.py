@@ -1,0 +1,151 @@
+"""Names in a predicate: which stream and column each one means."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from thetastream.errors import AmbiguousColumnError, UnknownColumnError, UnknownStreamError
+from thetastream.planner.expression import Column, quote
+from thetastream.spec import ColumnSpec
+
+
+@dataclass(frozen=True)
+class Part:
+    """One identifier of a dotted name, with its place in the text."""
+
+    name: str
+    start: int
+    end: int
+
+
+class Names:
+    """The streams and their columns, and how a predicate may call them."""
+
+    def __init__(
+        self, streams: Mapping[str, Sequence[ColumnSpec]], *, case_sensitive: bool
+    ) -> None:
+        self.streams = tuple(streams)
+        self.columns = tuple(tuple(columns) for columns in streams.values())
+        self._fold: Callable[[str], str] = str if case_sensitive else str.casefold
+
+    def resolve(self, parts: Sequence[Part], text: str) -> Column:
+        """The column that a dotted name means; raises with a caret when there is none."""
+        first = parts[0]
+        stream = self._stream(first.name)
+        own = self._owners(first.name)
+        if len(parts) > 1 and stream is not None:
+            found = self._positions(stream, parts[1].name)
+            # A struct column may have a stream's name: then `name.field` means the field.
+            if found or not own:
+                return self._column(stream, found, parts[1], parts[2:], text, parts)
+        if not own:
+            if len(parts) > 1:
+                raise UnknownStreamError(
+                    f"there is no stream {first.name!r}",
+                    text=text,
+                    start=first.start,
+                    end=first.end,
+                    hint=self._suggest(first.name, self.streams, "the streams are"),
+                )
+            raise UnknownColumnError(
+                f"no stream has a column {first.name!r}",
+                text=text,
+                start=first.start,
+                end=first.end,
+                hint=self._suggest(first.name, self._all_names(), "the columns are"),
+            )
+        if len(own) > 1:
+            choices = " or ".join(f"{self.streams[owner]}.{first.name}" for owner in own)
+            raise AmbiguousColumnError(
+                f"several streams have a column {first.name!r}",
+                text=text,
+                start=first.start,
+                end=first.end,
+                hint=f"write {choices}",
+            )
+        found = self._positions(own[0], first.name)
+        return self._column(own[0], found, first, parts[1:], text, parts)
+
+    def qualified(self, column: Column) -> str:
+        """`stream.column`, for people."""
+        spec = self.columns[column.stream][column.index]
+        path = (self.streams[column.stream], spec.name, *column.fields)
+        return ".".join(name if _plain(name) else quote(name) for name in path)
+
+    def own(self, column: Column) -> str:
+        """The name over the stream's own DataFrame."""
+        spec = self.columns[column.stream][column.index]
+        return ".".join(quote(name) for name in (spec.name, *column.fields))
+
+    def output(self, column: Column) -> str:
+        """The name over the columns of a result."""
+        head = f"s{column.stream}_{column.index}"
+        return ".".join((head, *(quote(name) for name in column.fields)))
+
+    def position(self, stream: int, name: str) -> int | None:
+        """Where the stream has that column."""
+        found = self._positions(stream, name)
+        return found[0] if len(found) == 1 else None
+
+    def _stream(self, name: str) -> int | None:
+        wanted = self._fold(name)
+        found = [i for i, own in enumerate(self.streams) if self._fold(own) == wanted]
+        return found[0] if found else None
+
+    def _owners(self, name: str) -> list[int]:
+        return [i for i in range(len(self.streams)) if self._positions(i, name)]
+
+    def _positions(self, stream: int, name: str) -> list[int]:
+        wanted = self._fold(name)
+        columns = self.columns[stream]
+        return [i for i, column in enumerate(columns) if self._fold(column.name) == wanted]
+
+    def _column(
+        self,
+        stream: int,
+        found: list[int],
+        part: Part,
+        rest: Sequence[Part],
+        text: str,
+        whole: Sequence[Part],
+    ) -> Column:
+        if not found:
+            known = [column.name for column in self.columns[stream]]
+            raise UnknownColumnError(
+                f"stream {self.streams[stream]!r} has no column {part.name!r}",
+                text=text,
+                start=part.start,
+                end=part.end,
+                hint=self._suggest(part.name, known, "its columns are"),
+            )
+        if len(found) > 1:
+            raise AmbiguousColumnError(
+                f"stream {self.streams[stream]!r} has {len(found)} columns {part.name!r}",
+                text=text,
+                start=part.start,
+                end=part.end,
+                hint="rename one of them before the join",
+            )
+        return Column(
+            stream=stream,
+            index=found[0],
+            fields=tuple(item.name for item in rest),
+            start=whole[0].start,
+            end=whole[-1].end,
+        )
+
+    def _all_names(self) -> list[str]:
+        return sorted({column.name for columns in self.columns for column in columns})
+
+    def _suggest(self, name: str, known: Sequence[str], otherwise: str) -> str:
+        folded = {item.casefold(): item for item in known}
+        close = difflib.get_close_matches(name.casefold(), list(folded), n=1)
+        if close:
+            return f"did you mean {folded[close[0]]!r}?"
+        return f"{otherwise} {', '.join(known)}"
+
+
+def _plain(name: str) -> bool:
+    return name.isidentifier() and name.isascii()

@@ -1,0 +1,463 @@
+"""Predicate text to the planner's tree: the one file that knows the parser.
+
+The parser's habit of translating functions between dialects is switched off, so a call keeps the
+name it was written with. Every node is checked against a list, and operators that stand without
+parentheses are checked against Spark's precedence: where the parser would group them otherwise than
+Spark, the text is refused rather than misread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError as SqlglotParseError
+from sqlglot.errors import SqlglotError
+
+from thetastream.errors import ParseError, RefusedExpressionError
+from thetastream.planner import expression as tree
+from thetastream.planner.duration import interval_length
+from thetastream.planner.expression import Level
+from thetastream.planner.functions import refusal
+from thetastream.planner.literals import read_number
+from thetastream.planner.names import Names, Part
+
+MAX_TEXT = 100_000
+MAX_DEPTH = 200
+"""Deeper trees would meet Python's recursion limit somewhere inside the parser or the renderer."""
+
+
+class PlainSpark(Spark):
+    """Spark's dialect with every function call left as it is written."""
+
+    class Tokenizer(Spark.Tokenizer):
+        # Since Spark 4 a doubled quote is a quote.
+        STRING_ESCAPES = ["\\", "'", '"']  # noqa: RUF012
+
+    class Parser(Spark.Parser):  # type: ignore[misc, valid-type]
+        FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
+        FUNCTION_PARSERS = {  # noqa: RUF012
+            name: parser
+            for name, parser in Spark.Parser.FUNCTION_PARSERS.items()
+            if name in ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION")
+        }
+        NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
+            name: parser
+            for name, parser in Spark.Parser.NO_PAREN_FUNCTION_PARSERS.items()
+            if name in ("CASE", "IF")
+        }
+
+    class Generator(Spark.Generator):  # type: ignore[misc, valid-type]
+        TYPE_MAPPING = {  # noqa: RUF012
+            **Spark.Generator.TYPE_MAPPING,
+            exp.DataType.Type.TIME: "TIME",
+        }
+
+
+_LEVELS: dict[type[Any], Level] = {
+    exp.Or: Level.OR,
+    exp.And: Level.AND,
+    exp.Not: Level.NOT,
+    exp.Is: Level.PREDICATE,
+    exp.In: Level.PREDICATE,
+    exp.Between: Level.PREDICATE,
+    exp.Like: Level.PREDICATE,
+    exp.ILike: Level.PREDICATE,
+    exp.RegexpLike: Level.PREDICATE,
+    exp.Escape: Level.PREDICATE,
+    exp.NullSafeEQ: Level.PREDICATE,
+    exp.NullSafeNEQ: Level.PREDICATE,
+    exp.EQ: Level.COMPARISON,
+    exp.NEQ: Level.COMPARISON,
+    exp.LT: Level.COMPARISON,
+    exp.LTE: Level.COMPARISON,
+    exp.GT: Level.COMPARISON,
+    exp.GTE: Level.COMPARISON,
+    exp.BitwiseOr: Level.BIT_OR,
+    exp.BitwiseXor: Level.BIT_XOR,
+    exp.BitwiseAnd: Level.BIT_AND,
+    exp.BitwiseLeftShift: Level.SHIFT,
+    exp.BitwiseRightShift: Level.SHIFT,
+    exp.Add: Level.ADDITIVE,
+    exp.Sub: Level.ADDITIVE,
+    exp.DPipe: Level.ADDITIVE,
+    exp.Mul: Level.MULTIPLICATIVE,
+    exp.Div: Level.MULTIPLICATIVE,
+    exp.IntDiv: Level.MULTIPLICATIVE,
+    exp.Mod: Level.MULTIPLICATIVE,
+    exp.Neg: Level.UNARY,
+    exp.BitwiseNot: Level.UNARY,
+}
+
+_OTHER_NODES: tuple[type[Any], ...] = (
+    exp.Column, exp.Identifier, exp.Dot, exp.Paren, exp.Tuple, exp.Literal, exp.Boolean, exp.Null,
+    exp.Anonymous, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam, exp.ColumnDef,
+    exp.Interval, exp.IntervalSpan, exp.Var, exp.Case, exp.If, exp.Lambda, exp.Bracket,
+    exp.HexString, exp.RawString, exp.Concat, exp.Extract, exp.Substring, exp.Trim,
+    exp.StrPosition, exp.Collate,
+)  # fmt: skip
+
+_TEXT_TYPES = (
+    exp.DataType.Type.CHAR,
+    exp.DataType.Type.NCHAR,
+    exp.DataType.Type.VARCHAR,
+    exp.DataType.Type.NVARCHAR,
+)
+
+_COMPARISONS: dict[type[Any], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+}
+
+_WHY_NOT: tuple[tuple[tuple[type[Any], ...], str, str], ...] = (
+    ((exp.Query, exp.Subquery, exp.Exists), "a subquery", "join the other data first"),
+    ((exp.Window,), "a window function", "compute it before the join"),
+    ((exp.Star,), "*", "name the columns"),
+    ((exp.Placeholder, exp.Parameter, exp.SessionParameter), "a parameter", "write the value"),
+    ((exp.Block, exp.Semicolon), "more than one statement", "give one expression"),
+    ((exp.Alias, exp.Aliases), "a name after the expression", "leave the name out"),
+    ((exp.Distinct, exp.Filter, exp.AggFunc), "an aggregate", "aggregate before or after the join"),
+)
+
+
+def parse_predicate(text: str, names: Names, functions: Iterable[str] = ()) -> tree.Expr:
+    """The predicate as a tree with its columns resolved; raises a PredicateError with a caret."""
+    if not text.strip():
+        raise ParseError("the predicate is empty", text=text or " ", hint='give "true" for all')
+    reader = _Reader(text, names, tuple(functions))
+    result = reader.read()
+    again = _Reader(tree.render(result, names.qualified), names, tuple(functions)).read()
+    if again != result:
+        raise RefusedExpressionError(
+            "this expression cannot be rebuilt without a change of meaning",
+            text=text,
+            end=len(text),
+            hint="write it in a simpler way, or compute it as a column before the join",
+        )
+    return result
+
+
+class _Reader:
+    """One text on its way through the parser, the checks and the conversion."""
+
+    def __init__(self, text: str, names: Names, functions: tuple[str, ...]) -> None:
+        self.text = text
+        self.names = names
+        self.functions = functions
+
+    def read(self) -> tree.Expr:
+        root = self._parse()
+        self._vet(root)
+        return self._convert(root)
+
+    def _parse(self) -> exp.Expr:
+        if len(self.text) > MAX_TEXT:
+            raise ParseError("the predicate is too long", text=self.text[:60], hint="shorten it")
+        try:
+            root = sqlglot.parse_one(self.text, dialect=PlainSpark)
+        except SqlglotParseError as error:
+            start, end = self._error_span(error)
+            problem = error.errors[0]["description"] if error.errors else "not an expression"
+            if problem.startswith("Required keyword"):
+                problem = "something is missing here"
+            raise ParseError(
+                f"the predicate is not a Spark SQL expression: {problem.rstrip('.').lower()}",
+                text=self.text,
+                start=start,
+                end=end,
+                hint="give one Boolean expression, as in a WHERE clause",
+            ) from None
+        except SqlglotError:
+            quote = max(self.text.rfind(mark) for mark in "'\"`")
+            raise ParseError(
+                "the predicate has a quote or a comment that does not end",
+                text=self.text,
+                start=max(quote, 0),
+                hint="close it",
+            ) from None
+        except RecursionError:
+            raise self._too_deep() from None
+        return root
+
+    def _too_deep(self) -> ParseError:
+        return ParseError("the predicate is nested too deeply", text=self.text, hint="simplify it")
+
+    def _error_span(self, error: SqlglotParseError) -> tuple[int, int]:
+        if not error.errors:
+            return 0, len(self.text)
+        first = error.errors[0]
+        lines = self.text.split("\n")[: int(first["line"]) - 1]
+        end = sum(len(line) + 1 for line in lines) + int(first["col"])
+        end = max(1, min(end, len(self.text)))
+        return max(0, end - max(1, len(first["highlight"] or ""))), end
+
+    # -- checks ---------------------------------------------------------------------------------
+
+    def _vet(self, root: exp.Expr) -> None:
+        stack: list[tuple[exp.Expr, int]] = [(root, 0)]
+        while stack:
+            node, depth = stack.pop()
+            # Long chains of AND and OR lean to the left and are walked without recursion.
+            chain = isinstance(node, (exp.And, exp.Or))
+            if depth > MAX_DEPTH:
+                raise self._too_deep()
+            self._vet_node(node)
+            for child in node.iter_expressions():
+                same = chain and type(child) is type(node)
+                stack.append((child, depth if same else depth + 1))
+
+    def _vet_node(self, node: exp.Expr) -> None:
+        if isinstance(node, exp.Anonymous):
+            name = node.this if isinstance(node.this, str) else ""
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                self._refuse(node, "a function name of this form", "call the function by its name")
+            problem = refusal(name, len(node.expressions), self.functions)
+            if problem is not None:
+                self._raise(node, *problem)
+        elif not isinstance(node, (*_LEVELS, *_OTHER_NODES)):
+            problem = None
+            if isinstance(node, exp.Func):
+                problem = refusal(node.sql_name(), 0)
+            if problem is None or isinstance(node, (exp.Exists, exp.AggFunc)):
+                self._refuse_kind(node)
+            self._raise(node, *problem)
+        if isinstance(node, exp.In) and not node.expressions:
+            self._refuse_kind(node.args.get("query") or node)
+        if isinstance(node, exp.Dot) and not isinstance(node.expression, exp.Identifier):
+            self._refuse(node, "this name", "call the function by its bare name")
+        if isinstance(node, exp.DataType) and (
+            node.this in _TEXT_TYPES or (node.this == exp.DataType.Type.TIME and node.expressions)
+        ):
+            # The parser would drop the length or the precision, and with it the meaning.
+            self._refuse(node, "a cast to this type", "cast to the type without its length")
+        if isinstance(node, exp.Interval) and not isinstance(node.this, exp.Literal):
+            self._refuse(node, "an interval that is not a literal", "use make_dt_interval()")
+        self._vet_operands(node)
+
+    def _vet_operands(self, node: exp.Expr) -> None:
+        level = _LEVELS.get(type(node))
+        if isinstance(node, exp.Collate):
+            level = Level.UNARY
+        if level is None:
+            return
+        left, right = node.args.get("this"), node.args.get("expression")
+        unary = isinstance(node, (exp.Neg, exp.Not, exp.BitwiseNot))
+        missing = left is None or (
+            right is None and not unary and not isinstance(node, (exp.In, exp.Between))
+        )
+        if missing:
+            start, end = self._span(node)
+            raise ParseError(
+                "an operator lacks one of its sides",
+                text=self.text,
+                start=start,
+                end=end,
+                hint="complete the expression",
+            )
+        chains = level in (Level.AND, Level.OR)
+        for side, child in ((0, left), (1, right)):
+            if not isinstance(child, exp.Expr):
+                continue
+            # Comparison and IS, IN, LIKE, BETWEEN do not chain in Spark the way they do elsewhere.
+            loose = unary or chains or (side == 0 and level >= Level.BIT_OR)
+            if _level(child) < level or (_level(child) == level and not loose):
+                self._raise(
+                    node,
+                    "without parentheses this can be read in two ways",
+                    "put parentheses around the part that comes first",
+                )
+
+    def _refuse_kind(self, node: exp.Expr) -> NoReturn:
+        for kinds, what, hint in _WHY_NOT:
+            if isinstance(node, kinds):
+                self._refuse(node, what, hint)
+        what = re.sub(r"(?<!^)(?=[A-Z])", " ", type(node).__name__).lower()
+        self._refuse(node, f"this construct ({what})", "write it in another way")
+
+    def _refuse(self, node: exp.Expr, what: str, hint: str) -> NoReturn:
+        self._raise(node, f"{what} has no place in a join predicate", hint)
+
+    def _raise(self, node: exp.Expr, what: str, hint: str) -> NoReturn:
+        start, end = self._span(node)
+        raise RefusedExpressionError(what, text=self.text, start=start, end=end, hint=hint)
+
+    # -- conversion -----------------------------------------------------------------------------
+
+    def _convert(self, node: exp.Expr) -> tree.Expr:
+        start, end = self._span(node)
+        span = {"start": start, "end": end}
+        while isinstance(node, exp.Paren):
+            node = node.this
+        if isinstance(node, (exp.And, exp.Or)):
+            kind = type(node)
+            items = tuple(self._convert(item) for item in _flatten(node, kind))
+            return (tree.And if kind is exp.And else tree.Or)(items=items, **span)
+        if isinstance(node, exp.Column) or (isinstance(node, exp.Dot) and _path(node) is not None):
+            return self.names.resolve(self._parts(node), self.text)
+        if isinstance(node, exp.Boolean):
+            return tree.Boolean(value=bool(node.this), **span)
+        if isinstance(node, exp.Not):
+            return tree.Not(expr=self._convert(node.this), **span)
+        if type(node) in _COMPARISONS:
+            return tree.Comparison(
+                op=_COMPARISONS[type(node)],
+                left=self._convert(node.this),
+                right=self._convert(node.expression),
+                **span,
+            )
+        if isinstance(node, exp.Between) and not node.args.get("symmetric"):
+            ends = [self._convert(node.args[name]) for name in ("this", "low", "high")]
+            return tree.Between(expr=ends[0], low=ends[1], high=ends[2], **span)
+        if isinstance(node, (exp.Add, exp.Sub)):
+            return tree.Additive(
+                op="+" if isinstance(node, exp.Add) else "-",
+                left=self._convert(node.this),
+                right=self._convert(node.expression),
+                **span,
+            )
+        if isinstance(node, exp.Neg):
+            return tree.Negative(expr=self._convert(node.this), **span)
+        if _is_abs(node):
+            return tree.Abs(expr=self._convert(node.expressions[0]), **span)
+        literal = _number(node) or _interval(node)
+        if literal is not None:
+            return literal
+        if isinstance(node, (exp.Cast, exp.TryCast)) and _is_plain_cast(node):
+            to = node.args["to"].sql(dialect=PlainSpark)
+            return tree.Cast(expr=self._convert(node.this), type=to, **span)
+        return self._opaque(node, start, end)
+
+    def _opaque(self, node: exp.Expr, start: int, end: int) -> tree.Opaque:
+        found: list[tree.Column] = []
+        mark = "hole"
+        while mark in self.text:
+            mark += "_"
+
+        def replace(item: exp.Expr) -> exp.Expr:
+            if isinstance(item, exp.Column) or (
+                isinstance(item, exp.Dot) and _path(item) is not None
+            ):
+                found.append(self.names.resolve(self._parts(item), self.text))
+                hole = exp.to_identifier(f"{mark}{len(found) - 1}", quoted=True)
+                return exp.column(hole)
+            return item
+
+        sql = node.copy().transform(replace).sql(dialect=PlainSpark, comments=False)
+        pieces = re.split(rf"`{mark}(\d+)`", sql)
+        parts: list[str | tree.Column] = []
+        for place, piece in enumerate(pieces):
+            if place % 2:
+                parts.append(found[int(piece)])
+            elif piece:
+                parts.append(piece)
+        level = _level(node)
+        if isinstance(node, (exp.BitwiseLeftShift, exp.BitwiseRightShift)):
+            level = Level.PRIMARY
+        truth: bool | None = True if level == Level.PREDICATE else None
+        if isinstance(node, (exp.Literal, exp.HexString, exp.RawString, exp.Concat)):
+            truth = False
+        return tree.Opaque(parts=tuple(parts), binding=level, boolean=truth, start=start, end=end)
+
+    def _parts(self, node: exp.Expr) -> list[Part]:
+        parts = []
+        for item in _path(node) or []:
+            start, end = self._span(item)
+            parts.append(Part(str(item.this), start, end))
+        return parts
+
+    def _span(self, node: exp.Expr) -> tuple[int, int]:
+        """Where the node stands: the parser marks leaves only, so parentheses are balanced here."""
+        places = [item.meta for item in node.walk() if "start" in item.meta]
+        if not places:
+            sample = node.sql(dialect=PlainSpark, comments=False).strip("`'\"${}")
+            word = re.match(r"\w+|\S", sample)
+            at = self.text.lower().find(word.group().lower()) if word else -1
+            return (at, at + len(word.group())) if word and at >= 0 else (0, len(self.text))
+        start = min(int(place["start"]) for place in places)
+        end = max(int(place["end"]) for place in places) + 1
+        if isinstance(node, (exp.Anonymous, exp.Paren, exp.Add, exp.Sub, *_COMPARISONS)):
+            open_count = self.text[start:end].count("(") - self.text[start:end].count(")")
+            while open_count > 0 and end < len(self.text):
+                open_count += {"(": 1, ")": -1}.get(self.text[end], 0)
+                end += 1
+        return start, end
+
+
+def _level(node: exp.Expr) -> Level:
+    multi_unit = (
+        isinstance(node, exp.Add)
+        and isinstance(node.this, exp.Interval)
+        and isinstance(node.expression, (exp.Interval, exp.Add))
+    )
+    # INTERVAL 1 HOUR 30 MINUTES arrives as a sum that Spark reads as one literal.
+    return Level.PRIMARY if multi_unit else _LEVELS.get(type(node), Level.PRIMARY)
+
+
+def _flatten(node: exp.Expr, kind: type[Any]) -> list[exp.Expr]:
+    found: list[exp.Expr] = []
+    stack = [node]
+    while stack:
+        item = stack.pop()
+        while isinstance(item, exp.Paren) and isinstance(item.this, (kind, exp.Paren)):
+            item = item.this
+        if isinstance(item, kind):
+            stack += [item.expression, item.this]
+        else:
+            found.append(item)
+    return found
+
+
+def _path(node: exp.Expr) -> list[exp.Expr] | None:
+    """The identifiers of a dotted column name; None if it is more than that."""
+    if isinstance(node, exp.Column):
+        return list(node.parts)
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+        head = _path(node.this)
+        return None if head is None else [*head, node.expression]
+    return None
+
+
+def _is_plain_cast(node: exp.Expr) -> bool:
+    return not any(node.args.get(name) for name in ("safe", "format", "action", "default"))
+
+
+def _is_abs(node: exp.Expr) -> bool:
+    named = isinstance(node, exp.Anonymous) and str(node.this).lower() == "abs"
+    return named and len(node.expressions) == 1
+
+
+def _number(node: exp.Expr) -> tree.Number | None:
+    """Numeric literals, with and without a type suffix (which the parser turns into a cast)."""
+    target = ""
+    inner = node
+    if isinstance(node, (exp.Cast, exp.TryCast)) and _is_plain_cast(node):
+        target = node.args["to"].sql(dialect=PlainSpark)
+        inner = node.this
+    if not isinstance(inner, exp.Literal) or (
+        inner.is_string and not target.startswith("DECIMAL(")
+    ):
+        return None
+    sql = node.sql(dialect=PlainSpark, comments=False)
+    return read_number(str(inner.this), target, sql)
+
+
+def _interval(node: exp.Expr) -> tree.Interval | None:
+    if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
+        return None
+    unit = node.args.get("unit")
+    if unit is not None and not isinstance(unit, exp.Var):
+        return None
+    length = interval_length(str(node.this.this), unit.name if unit is not None else None)
+    if length is None:
+        return None
+    sql = node.sql(dialect=PlainSpark)
+    return tree.Interval(months=length[0], microseconds=length[1], sql=sql)

@@ -1,0 +1,167 @@
+"""The choice of the topology and its size, with what the alternatives would cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from thetastream.errors import OptionError
+from thetastream.options import JoinOptions
+from thetastream.planner.costs import Cost, cost, squarest
+from thetastream.planner.duration import SECOND
+from thetastream.planner.types import Family, decimal_size, family
+from thetastream.spec import (
+    Encoding,
+    Equality,
+    KeySpec,
+    Range,
+    RangeKind,
+    Routing,
+    RoutingSpec,
+)
+
+BUCKETS_PER_BAND = 8
+"""Bucket width in band extents: a probe then touches 1.125 buckets on average."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A topology, why it was taken, and what each one that fits would cost."""
+
+    spec: RoutingSpec
+    reason: str
+    units_reason: str
+    costs: tuple[Cost, ...]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What of the predicate can route tuples."""
+
+    equality: Equality | None
+    band: Range | None
+    band_key: KeySpec | None
+
+
+def driver(equality: Equality | None, ranges: tuple[Range, ...], keys: list[KeySpec]) -> Driver:
+    """What of the predicate can route tuples; `keys` are the first stream's."""
+    band = next((item for item in ranges if item.kind is RangeKind.BAND), None)
+    return Driver(equality, band, keys[band.left] if band is not None else None)
+
+
+def choose(found: Driver, options: JoinOptions, parallelism: int) -> Choice:
+    """The topology that the options ask for, or else the cheapest that fits the predicate."""
+    fitting = [
+        routing
+        for routing in Routing
+        if not (routing in (Routing.HASH, Routing.CONTRAND) and found.equality is None)
+        and not (routing is Routing.BAND and found.band is None)
+    ]
+    if options.topology == "auto":
+        if found.equality is not None:
+            chosen, reason = Routing.HASH, "an equality sends both sides of a key to one unit"
+        elif found.band is not None:
+            chosen, reason = Routing.BAND, "a band is met in few buckets of its key"
+        else:
+            chosen = Routing.RANDOM
+            reason = "without an equality or a band every unit may hold a match"
+    else:
+        chosen = Routing(options.topology)
+        reason = "asked for in the options"
+        if chosen not in fitting:
+            raise _unfit(chosen, found)
+    units, units_reason = _units(chosen, options, parallelism)
+    subgroups = _subgroups(chosen, options, units)
+    width = _bucket_width(found, options) if found.band is not None else None
+    extent = _extent(found.band) if found.band is not None else 0.0
+    costs = []
+    for routing in fitting:
+        size = units if routing is chosen else _units(routing, options, parallelism)[0]
+        groups = subgroups if routing is chosen else _halves(size)
+        band = (extent, float(width)) if width is not None else None
+        costs.append(cost(routing, size, groups, band))
+    spec = RoutingSpec(
+        routing=chosen,
+        units=units,
+        subgroups=subgroups if chosen is Routing.CONTRAND else (1, 1),
+        bucket_width=width if chosen is Routing.BAND else None,
+    )
+    return Choice(spec, reason, units_reason, tuple(costs))
+
+
+def _unfit(chosen: Routing, found: Driver) -> OptionError:
+    has = "a band" if found.band is not None else "an inequality or less"
+    if chosen is Routing.BAND:
+        has = "an equality" if found.equality is not None else "an inequality or less"
+        return OptionError(
+            f"topology={chosen.value!r} does not fit: the predicate has no band, only {has}",
+            detail="band buckets need a difference with both a lower and an upper bound",
+            hint='add the other bound, or use topology="random" or "auto"',
+        )
+    return OptionError(
+        f"topology={chosen.value!r} does not fit: the predicate has no equality, only {has}",
+        detail="it sends tuples to units by the key that both sides must share",
+        hint='use topology="band" for a band, "random" for anything, or "auto"',
+    )
+
+
+def _units(routing: Routing, options: JoinOptions, parallelism: int) -> tuple[tuple[int, int], str]:
+    if isinstance(options.units, tuple):
+        return options.units, "asked for in the options"
+    total = parallelism if options.units == "auto" else options.units
+    reason = (
+        f"as many as tasks run at a time ({parallelism})"
+        if options.units == "auto"
+        else "asked for in the options"
+    )
+    if routing is Routing.MATRIX:
+        return squarest(total), f"{reason}, as square as possible"
+    return (total, total), reason
+
+
+def _halves(units: tuple[int, int]) -> tuple[int, int]:
+    return max(1, units[0] // 2), max(1, units[1] // 2)
+
+
+def _subgroups(routing: Routing, options: JoinOptions, units: tuple[int, int]) -> tuple[int, int]:
+    if options.subgroups == "auto":
+        return _halves(units)
+    for groups, size in zip(options.subgroups, units, strict=True):
+        if groups > size:
+            raise OptionError(
+                f"subgroups={options.subgroups!r} are more than the units {units!r}",
+                hint="a subgroup needs at least one unit",
+            )
+    return options.subgroups
+
+
+def _extent(band: Range) -> float:
+    assert band.low is not None
+    assert band.high is not None
+    return max(0.0, float(band.high.value) - float(band.low.value))
+
+
+def _bucket_width(found: Driver, options: JoinOptions) -> int | float:
+    band, key = found.band, found.band_key
+    assert band is not None
+    assert band.low is not None
+    assert band.high is not None
+    assert key is not None
+    floating = key.encoding in (Encoding.FLOAT, Encoding.FLOAT_NAN_LOW)
+    if options.bucket_width == "auto":
+        if floating:
+            width = BUCKETS_PER_BAND * _extent(band)
+            return width if 0 < width < math.inf else 1.0
+        return max(1, BUCKETS_PER_BAND * (int(band.high.value) - int(band.low.value)))
+    scaled = options.bucket_width * _key_units(key)
+    return float(scaled) if floating else max(1, round(scaled))
+
+
+def _key_units(key: KeySpec) -> int:
+    """How many units of the key make one unit of the expression (a second for times)."""
+    kind = family(key.type)
+    if key.encoding is Encoding.DECIMAL:
+        return int(10 ** decimal_size(key.type)[1])
+    if kind in (Family.TIMESTAMP, Family.TIMESTAMP_NTZ, Family.DAY_TIME):
+        return SECOND
+    return 1

@@ -1,0 +1,75 @@
+"""The router on Spark: Arrow batches in, packs out. Runs in `mapInArrow`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from thetastream import arrow
+from thetastream.runtime.unitkeys import unit_key
+from thetastream.spec import JoinSpec
+from thetastream.topology.dispatcher import Dispatcher
+
+PACK_BYTES = 8 * 1024**2
+"""Arrow bytes of a stream that are routed together; a pack is a part of them."""
+
+PACK_DDL = "unit int, stream int, role int, rows bigint, blob binary"
+PACK_SCHEMA = pa.schema(
+    [
+        ("unit", pa.int32()),
+        ("stream", pa.int32()),
+        ("role", pa.int32()),
+        ("rows", pa.int64()),
+        ("blob", pa.binary()),
+    ]
+)
+HEARTBEAT = 0
+"""The role of a pack without tuples: it gives its unit a turn, to expire what is old."""
+
+
+def route(
+    spec: JoinSpec, stream: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Packs for the units from the stream's batches, then a heartbeat for units without one."""
+    dispatcher = Dispatcher(spec, stream)
+    silent = set(range(dispatcher.units))
+    for batch in _gathered(batches):
+        for pack in dispatcher.dispatch(batch):
+            silent.discard(pack.unit)
+            yield _row(pack.unit, stream, pack.role, pack.batch)
+    for unit in sorted(silent):
+        yield _row(unit, stream, HEARTBEAT, None)
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Spark's small batches put together."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= PACK_BYTES:
+            yield arrow.concat(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield arrow.concat(waiting)
+
+
+def _row(unit: int, stream: int, role: int, batch: pa.RecordBatch | None) -> pa.RecordBatch:
+    blob = pa.py_buffer(b"") if batch is None else arrow.to_bytes(batch)
+    offsets = pa.array([0, blob.size], pa.int32()).buffers()[1]
+    column = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, blob])
+    rows = 0 if batch is None else batch.num_rows
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([unit_key(unit)], pa.int32()),
+            pa.array([stream], pa.int32()),
+            pa.array([role], pa.int32()),
+            pa.array([rows], pa.int64()),
+            column,
+        ],
+        schema=PACK_SCHEMA,
+    )

@@ -1,0 +1,71 @@
+"""What Spark pickles and sends to its workers: small closures that import the library there.
+
+They are made inside functions so that they travel by value. A worker that lacks the library can
+then still run them, and say what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+Batches = Iterator[Any]
+
+
+def router(spec: str, stream: int, version: str) -> Callable[[Batches], Batches]:
+    """The function for `mapInArrow` before the shuffle."""
+
+    def route_packs(batches: Batches) -> Batches:
+        try:
+            import thetastream
+            from thetastream.runtime.router import route
+            from thetastream.spec import JoinSpec
+        except ImportError as error:
+            raise RuntimeError(
+                f"a package is missing on the Spark workers: {error}\n"
+                "What to do: install thetastream with its dependencies in the Python that"
+                " PYSPARK_PYTHON names on every worker, or ship it with spark.archives"
+            ) from error
+        if thetastream.__version__ != version:
+            raise RuntimeError(
+                f"the Spark workers have thetastream {thetastream.__version__}, the driver has"
+                f" {version}\nWhat to do: install the same version on both"
+            )
+        yield from route(JoinSpec.from_json(spec), stream, batches)
+
+    return route_packs
+
+
+def processor(spec: str, token: str, chunk_rows: int, cache_bytes: int) -> StatefulProcessor:
+    """The processor for `transformWithStateInPandas`."""
+
+    class JoinUnit(StatefulProcessor):
+        """Hands each unit and batch to the joiner."""
+
+        def init(self, handle: Any) -> None:
+            from thetastream.runtime.joiner import Joiner
+
+            self._joiner = Joiner(
+                handle, spec=spec, token=token, chunk_rows=chunk_rows, cache_bytes=cache_bytes
+            )
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
+            return self._joiner.process(key, rows, timerValues)
+
+        def close(self) -> None:
+            """Nothing is held between batches but caches."""
+
+    return JoinUnit()
+
+
+def unpacker() -> Callable[[Batches], Batches]:
+    """The function for `mapInArrow` after the join."""
+
+    def unpack_results(batches: Batches) -> Batches:
+        from thetastream.runtime.unpack import unpack
+
+        yield from unpack(batches)
+
+    return unpack_results

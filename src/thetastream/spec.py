@@ -1,0 +1,250 @@
+"""What the planner hands down: a join as the router, the units and Spark's SQL carry it out.
+
+All keys are 64-bit integers whose order is the order of the values they stand for (see
+`thetastream.index.encoding`), so every comparison below is one of integers. A spec is frozen, holds
+plain values only and turns into JSON and back: it travels to the workers and into the fingerprint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from thetastream.errors import OptionError
+
+
+class Encoding(enum.StrEnum):
+    """How a key column becomes order-preserving 64-bit integers."""
+
+    INTEGER = "integer"
+    """Booleans, integers, dates, timestamps, intervals: the value itself."""
+    FLOAT = "float"
+    """Floats: NaN equals itself and is larger than all, -0.0 equals 0.0."""
+    FLOAT_NAN_LOW = "float_nan_low"
+    """As FLOAT with NaN below everything: the subtracted side of a one-sided difference."""
+    DECIMAL = "decimal"
+    """Decimals of at most 18 digits: the unscaled value."""
+    PREFIX = "prefix"
+    """Strings and binaries: the first eight bytes. Lossy, so the comparison is re-checked."""
+
+
+class Arithmetic(enum.StrEnum):
+    """What is computed before keys are compared."""
+
+    NONE = "none"
+    """The keys are compared as they are."""
+    INTEGER = "integer"
+    """Bounds are added to the keys, exactly; a bound outside 64 bits saturates."""
+    FLOAT = "float"
+    """Bounds are added in floating point and widened by the rounding error; re-checked."""
+
+
+class RangeKind(enum.StrEnum):
+    """What a range came from; for reports and for the choice of the driving predicate."""
+
+    TIME = "time"
+    BAND = "band"
+    INEQUALITY = "inequality"
+
+
+class Routing(enum.StrEnum):
+    """The topologies, by the name that JoinOptions takes."""
+
+    HASH = "hash"
+    CONTRAND = "contrand"
+    RANDOM = "random"
+    BAND = "band"
+    MATRIX = "matrix"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnSpec:
+    """A column of a stream that results carry."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeySpec:
+    """One side of a comparison: an expression over one stream, and how it is encoded."""
+
+    sql: str
+    type: str
+    encoding: Encoding
+    column: str | None = None
+    """The stream's own column when the expression is nothing but that: then nothing is derived."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamSpec:
+    """One input: what it carries, which rows of it can match, which keys it has."""
+
+    name: str
+    columns: tuple[ColumnSpec, ...]
+    keys: tuple[KeySpec, ...]
+    filter_sql: str | None = None
+    """One-sided conjuncts, evaluated before anything travels."""
+    time: int | None = None
+    """The key that is the event time in microseconds; None in a full-history join."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """One end of a range."""
+
+    value: int | float
+    inclusive: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """low <= left key - right key <= high; a missing end is unbounded."""
+
+    left: int
+    right: int
+    low: Bound | None
+    high: Bound | None
+    kind: RangeKind
+    arithmetic: Arithmetic = Arithmetic.NONE
+    exact: bool = True
+    """Whether the kernel decides it; if not, `JoinSpec.recheck_sql` repeats it."""
+
+    def __post_init__(self) -> None:
+        if self.low is None and self.high is None:
+            raise OptionError("a range needs at least one bound")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Equality:
+    """left key = right key, on one 64-bit key a side."""
+
+    left: int
+    right: int
+    exact: bool = True
+    """False for hashes: `JoinSpec.recheck_sql` repeats the comparison on the values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """low <= second.time - first.time <= high, in microseconds; None is unbounded."""
+
+    low: int | None
+    high: int | None
+
+    def keeps(self, stream: int) -> int | None:
+        """For how long after its own time a tuple of the stream can still find a partner."""
+        if stream == 0:
+            return self.high
+        return None if self.low is None else -self.low
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutingSpec:
+    """The topology and its size."""
+
+    routing: Routing
+    units: tuple[int, int]
+    """Units that store the first and the second stream (BiStream's m and n)."""
+    subgroups: tuple[int, int] = (1, 1)
+    """ContRand's d and e."""
+    bucket_width: int | float | None = None
+    """Band buckets: the width in units of the driving key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinSpec:
+    """A two-way join, ready to run."""
+
+    streams: tuple[StreamSpec, ...]
+    equality: Equality | None
+    ranges: tuple[Range, ...]
+    """The first one drives (after the equality); the others filter. The window is among them."""
+    window: Window | None
+    routing: RoutingSpec
+    recheck_sql: str | None = None
+    """What the kernel does not decide, over the columns `s0_0`, `s0_1`, ... `s1_0`, ... of a result."""
+    archive_period: int | None = None
+    """Microseconds of event time a sub-index spans before it is sealed; None in a full history."""
+    predicate: str = ""
+    """The normalised predicate: part of the fingerprint, shown in errors."""
+    origin: str = ""
+    """The line of the user's program that built the join."""
+
+    def to_json(self) -> str:
+        """The spec as text that `from_json` reads."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> JoinSpec:
+        """The spec that `to_json` wrote."""
+        raw: dict[str, Any] = json.loads(text)
+        streams = tuple(
+            StreamSpec(
+                name=stream["name"],
+                columns=tuple(ColumnSpec(**column) for column in stream["columns"]),
+                keys=tuple(
+                    KeySpec(**{**key, "encoding": Encoding(key["encoding"])})
+                    for key in stream["keys"]
+                ),
+                filter_sql=stream["filter_sql"],
+                time=stream["time"],
+            )
+            for stream in raw["streams"]
+        )
+        ranges = tuple(
+            Range(
+                left=item["left"],
+                right=item["right"],
+                low=Bound(**item["low"]) if item["low"] else None,
+                high=Bound(**item["high"]) if item["high"] else None,
+                kind=RangeKind(item["kind"]),
+                arithmetic=Arithmetic(item["arithmetic"]),
+                exact=item["exact"],
+            )
+            for item in raw["ranges"]
+        )
+        routing = raw["routing"]
+        return cls(
+            streams=streams,
+            equality=Equality(**raw["equality"]) if raw["equality"] else None,
+            ranges=ranges,
+            window=Window(**raw["window"]) if raw["window"] else None,
+            routing=RoutingSpec(
+                routing=Routing(routing["routing"]),
+                units=tuple(routing["units"]),
+                subgroups=tuple(routing["subgroups"]),
+                bucket_width=routing["bucket_width"],
+            ),
+            recheck_sql=raw["recheck_sql"],
+            archive_period=raw["archive_period"],
+            predicate=raw["predicate"],
+            origin=raw["origin"],
+        )
+
+    def fingerprint(self) -> dict[str, str]:
+        """Named parts of the query that stored state depends on, each as a short text."""
+
+        def digest(value: object) -> str:
+            text = json.dumps(value, sort_keys=True, default=str)
+            return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+        asdict = dataclasses.asdict
+        return {
+            "streams": ",".join(stream.name for stream in self.streams),
+            "predicate": self.predicate,
+            "columns": digest([[asdict(c) for c in s.columns] for s in self.streams]),
+            "keys": digest([[asdict(k) for k in s.keys] for s in self.streams]),
+            "filters": digest([s.filter_sql for s in self.streams]),
+            "window": "full history"
+            if self.window is None
+            else f"{self.window.low}..{self.window.high}",
+            "routing": self.routing.routing.value,
+            "subgroups": f"{self.routing.subgroups[0]},{self.routing.subgroups[1]}",
+            "bucket_width": str(self.routing.bucket_width),
+            "units": f"{self.routing.units[0]},{self.routing.units[1]}",
+        }
