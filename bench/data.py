@@ -135,7 +135,7 @@ def _tpch(case: Case, folder: Path, root: Path) -> None:
                 f"CREATE VIEW {table} AS FROM read_parquet('{tables / table}.parquet')"
             )
         for name, query in zip("rs", TPCH[case.data], strict=True):
-            whole = pa.table(database.execute(query).to_arrow_table())
+            whole = database.sql(query).to_arrow_table()
             write_batches(_slices(whole, case.triggers), folder / name)
 
 

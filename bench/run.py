@@ -145,7 +145,7 @@ def start(
     }
     submit = " ".join(f"--conf {name}={value}" for name, value in confs.items())
     environ = os.environ | {
-        "PYSPARK_SUBMIT_ARGS": f"--driver-memory {case.driver_memory} {submit} pyspark-shell",
+        "PYSPARK_SUBMIT_ARGS": f"{submit} pyspark-shell",
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "TZ": "UTC",

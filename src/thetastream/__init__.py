@@ -1,3 +1,55 @@
 """Joins of streams on any predicate, inside Spark Structured Streaming."""
 
-__version__ = "0.1.0"
+from thetastream.api.metrics import BatchMetrics, UnitLoad, metrics
+from thetastream.api.session import session
+from thetastream.api.streams import ARRIVAL, Streams, streams
+from thetastream.errors import (
+    AmbiguousColumnError,
+    CorruptRunError,
+    FingerprintError,
+    ManifestVersionError,
+    NotBooleanError,
+    OptionError,
+    ParseError,
+    PredicateError,
+    RefusedExpressionError,
+    SettingError,
+    StateError,
+    ThetastreamError,
+    TypeMismatchError,
+    UnknownColumnError,
+    UnknownStreamError,
+    UnsupportedColumnError,
+    WindowError,
+)
+from thetastream.options import JoinOptions
+from thetastream.version import VERSION as __version__
+
+__all__ = [
+    "ARRIVAL",
+    "AmbiguousColumnError",
+    "BatchMetrics",
+    "CorruptRunError",
+    "FingerprintError",
+    "JoinOptions",
+    "ManifestVersionError",
+    "NotBooleanError",
+    "OptionError",
+    "ParseError",
+    "PredicateError",
+    "RefusedExpressionError",
+    "SettingError",
+    "StateError",
+    "Streams",
+    "ThetastreamError",
+    "TypeMismatchError",
+    "UnitLoad",
+    "UnknownColumnError",
+    "UnknownStreamError",
+    "UnsupportedColumnError",
+    "WindowError",
+    "__version__",
+    "metrics",
+    "session",
+    "streams",
+]

@@ -10,7 +10,8 @@
     │   ├── TypeMismatchError              two sides that cannot be compared
     │   └── RefusedExpressionError         a function or construct that is not allowed
     ├── WindowError (ValueError)           within, delay or time does not fit the streams
-    ├── OptionError (ValueError)           a JoinOptions value that makes no sense
+    ├── UnsupportedColumnError (TypeError)  a column that cannot travel to the workers
+    ├── OptionError (ValueError)           a choice that makes no sense
     ├── SettingError (RuntimeError)        the Spark session lacks something
     └── StateError (RuntimeError)          the checkpoint does not fit this query
         ├── ManifestVersionError           written by another release
@@ -87,6 +88,10 @@ class RefusedExpressionError(PredicateError):
 
 class WindowError(ThetastreamError, ValueError):
     """The window, the delay and the time columns do not fit together."""
+
+
+class UnsupportedColumnError(ThetastreamError, TypeError):
+    """A column has a type that cannot travel to Spark's Python workers."""
 
 
 class OptionError(ThetastreamError, ValueError):

@@ -49,21 +49,13 @@ class JoinOptions:
                 f"unknown topology {self.topology!r}",
                 hint=f"choose one of {', '.join(allowed)}",
             )
-        units = self.units
-        sizes = units if isinstance(units, tuple) else (units, units)
-        if units != "auto" and (
-            len(sizes) != 2
-            or any(not isinstance(u, int) or isinstance(u, bool) or u < 1 for u in sizes)
-            or max(sizes) > MAX_UNITS
-        ):
+        if self.units != "auto" and not _is_count(self.units, MAX_UNITS):
             raise OptionError(
-                f"units={units!r} is not a number of units",
+                f"units={self.units!r} is not a number of units",
                 hint=f'give a number from 1 to {MAX_UNITS}, a pair of them, or "auto"',
             )
         if self.subgroups != "auto":
-            if len(self.subgroups) != 2 or any(
-                not isinstance(g, int) or g < 1 for g in self.subgroups
-            ):
+            if not isinstance(self.subgroups, tuple) or not _is_count(self.subgroups, MAX_UNITS):
                 raise OptionError(
                     f"subgroups={self.subgroups!r} is not a pair of numbers",
                     hint='give (d, e), both at least 1, or "auto"',
@@ -87,3 +79,10 @@ class JoinOptions:
             raise OptionError(
                 f"cache_bytes={self.cache_bytes!r} is negative", hint="give 0 to turn the cache off"
             )
+
+
+def _is_count(value: object, most: int) -> bool:
+    """Whether it is a number from 1 to `most`, or a pair of them."""
+    if isinstance(value, tuple):
+        return len(value) == 2 and all(_is_count(item, most) for item in value)
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most

@@ -118,6 +118,10 @@ class Range:
         if self.low is None and self.high is None:
             raise OptionError("a range needs at least one bound")
 
+    def of(self, stream: int) -> int:
+        """The stream's key in it."""
+        return self.right if stream else self.left
+
 
 @dataclass(frozen=True, kw_only=True)
 class Equality:
@@ -127,6 +131,10 @@ class Equality:
     right: int
     exact: bool = True
     """False for hashes: `JoinSpec.recheck_sql` repeats the comparison on the values."""
+
+    def of(self, stream: int) -> int:
+        """The stream's key in it."""
+        return self.right if stream else self.left
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +175,7 @@ class JoinSpec:
     window: Window | None
     routing: RoutingSpec
     recheck_sql: str | None = None
-    """What the kernel does not decide, over the columns `s0_0`, `s0_1`, ... `s1_0`, ... of a result."""
+    """What the kernel does not decide, over a result's columns `s0_0`, ... `s1_0`, ..."""
     archive_period: int | None = None
     """Microseconds of event time a sub-index spans before it is sealed; None in a full history."""
     predicate: str = ""

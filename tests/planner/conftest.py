@@ -47,22 +47,22 @@ class TableAnalyst:
     ansi: bool = True
     case_sensitive: bool = False
     parallelism: int = 4
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    _connection: duckdb.DuckDBPyConnection | None = field(default=None, repr=False)
 
     def type_of(self, stream: str, sql: str) -> str:
-        self.asked.append((stream, sql))
-        columns = ", ".join(
-            f'"{column.name}" {TO_DUCKDB.get(column.type, column.type)}'
-            for column in self.streams[stream]
-        )
-        with duckdb.connect() as connection:
-            connection.execute(f"CREATE TABLE t ({columns})")
-            try:
-                text = sqlglot.transpile(sql, read="spark", write="duckdb")[0]
-                found = connection.execute(f"DESCRIBE SELECT {text} FROM t").fetchall()[0][1]
-            except duckdb.Error as error:
-                raise AnalysisFailure(str(error).splitlines()[0]) from error
-        return FROM_DUCKDB.get(found, found.lower())
+        if self._connection is None:
+            self._connection = duckdb.connect()
+            for name, specs in self.streams.items():
+                columns = ", ".join(
+                    f'"{spec.name}" {TO_DUCKDB.get(spec.type, spec.type)}' for spec in specs
+                )
+                self._connection.execute(f'CREATE TABLE "{name}" ({columns})')
+        try:
+            text = sqlglot.transpile(sql, read="spark", write="duckdb")[0]
+            found = self._connection.execute(f'DESCRIBE SELECT {text} FROM "{stream}"').fetchall()
+        except duckdb.Error as error:
+            raise AnalysisFailure(str(error).splitlines()[0]) from error
+        return FROM_DUCKDB.get(found[0][1], found[0][1].lower())
 
     def common_type(self, left: str, right: str) -> str | None:
         pair = {left, right}
@@ -101,6 +101,11 @@ R = (
     "local timestamp_ntz; day date; price decimal(10,2); wide decimal(30,4); flag boolean; "
     "tags array<int>; where_ struct<lat:double,lon:double>; odd name int; raw binary; solo int"
 )
+
+
+@pytest.fixture(scope="session")
+def analyst_class() -> type[TableAnalyst]:
+    return TableAnalyst
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from thetastream.demo.job import BATCHES, Job
 
 POLL = 0.25
 """Seconds between two looks at the query."""
-BAR = 32
-"""Characters of a full load bar."""
+BAR = 20
+"""Characters of a full load bar: the table still fits into 80 columns."""
 SHOWN_UNITS = 16
 """Rows of the table; the busiest units come first when there are more."""
 
@@ -81,10 +81,10 @@ def draw(job: Job) -> RenderableType:
     """The table: totals, the newest batch, and each unit's load in it."""
     reports = [job.batches[number] for number in sorted(job.batches)]
     latest = reports[-1] if reports else None
-    facts = Table.grid(padding=(0, 3))
-    for _ in range(4):
-        facts.add_column(justify="right")
-        facts.add_column(justify="left")
+    facts = Table.grid(padding=(0, 2))
+    for _ in range(3):
+        facts.add_column(justify="right", no_wrap=True)
+        facts.add_column(justify="left", no_wrap=True)
 
     def row(*cells: str) -> None:
         facts.add_row(*(Text(cell, "bold" if at % 2 else "dim") for at, cell in enumerate(cells)))
@@ -96,12 +96,15 @@ def draw(job: Job) -> RenderableType:
             *("rows in/s", f"{latest.rows_per_second:,.0f}"),
             *("results", f"{sum(report.results for report in reports):,}"),
             *("state rows", f"{latest.stored_rows:,}"),
-            *("lag", f"{latest.lag:.1f} s"),
         )
         row(
             *("rows in", f"{sum(report.rows_in for report in reports):,}"),
             *("late", f"{sum(report.late for report in reports):,}"),
             *("state bytes", size(latest.stored_bytes)),
+        )
+        row(
+            *("lag", f"{latest.lag:.1f} s"),
+            *("batch took", f"{latest.seconds:.1f} s"),
             *("watermark", f"{latest.watermark:%H:%M:%S}" if latest.watermark else "-"),
         )
     title = f"orders ⋈ rides   batch {len(reports)} of {BATCHES}, {job.producer.written} written"
@@ -113,9 +116,9 @@ def draw(job: Job) -> RenderableType:
 
 def units(report: ts.BatchMetrics) -> Table:
     """Each unit's load in one batch; the longest bar is the busiest unit."""
-    table = Table(box=None, padding=(0, 2), header_style="dim")
-    for name in ("unit", "busy", "rows in", "results", "state rows", "state"):
-        table.add_column(name, justify="left" if name == "busy" else "right")
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for name in ("unit", "load", "busy", "rows in", "results", "state rows", "state"):
+        table.add_column(name, justify="left" if name == "load" else "right", no_wrap=True)
     loads = sorted(report.units, key=lambda unit: unit.unit)
     if len(loads) > SHOWN_UNITS:
         loads = sorted(loads, key=lambda unit: -unit.busy)[:SHOWN_UNITS]
@@ -124,10 +127,10 @@ def units(report: ts.BatchMetrics) -> Table:
         filled = round(unit.busy / longest * BAR)
         bar = Text("█" * filled, "blue")
         bar.append("░" * (BAR - filled), "dim")
-        bar.append(f" {unit.busy:.2f} s")
         table.add_row(
             str(unit.unit),
             bar,
+            f"{unit.busy:.2f} s",
             f"{unit.rows_in:,}",
             f"{unit.results:,}",
             f"{unit.stored_rows:,}",

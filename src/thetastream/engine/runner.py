@@ -29,12 +29,15 @@ class UnitState:
     parts: dict[str, bytes] = field(default_factory=dict)
 
 
-def decode_part(data: bytes | pa.Buffer, meta: PartMeta, spec: JoinSpec, order: SortOrder, stream: int) -> Part:
+def decode_part(
+    data: bytes | pa.Buffer, meta: PartMeta, spec: JoinSpec, order: SortOrder, stream: int
+) -> Part:
     """The part in stored bytes; bytes that are not what was written are refused."""
-    if zlib.crc32(data) != meta.checksum:
+    found = zlib.crc32(data)
+    if found != meta.checksum:
         raise CorruptRunError(
             f"stored part {meta.id} of stream {spec.streams[stream].name!r} is damaged",
-            detail=f"its checksum is {zlib.crc32(data):08x}, it was written with {meta.checksum:08x}",
+            detail=f"  its checksum is {found:08x}; it was written with {meta.checksum:08x}",
             hint="restore the checkpoint from a copy, or start with a new one",
         )
     tuples = Tuples.encode(arrow.from_bytes(data), spec, stream)

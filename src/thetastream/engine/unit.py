@@ -1,9 +1,9 @@
 """A processing unit, without IO: packs of one batch in, instructions out.
 
-Within a batch a unit handles all of the first stream, then all of the second: the micro-batch is the
-punctuation of BiStream's order-consistent protocol. A tuple of the first stream probes what earlier
-batches stored; a tuple of the second also probes what this batch brought of the first. So each pair
-is found once, where the one that came first is stored, when the other probes.
+Within a batch a unit handles all of the first stream, then all of the second: the micro-batch is
+the punctuation of BiStream's order-consistent protocol. A tuple of the first stream probes what
+earlier batches stored; a tuple of the second also probes what this batch brought of the first. So
+each pair is found once, where the one that came first is stored, when the other probes.
 """
 
 from __future__ import annotations

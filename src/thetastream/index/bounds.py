@@ -1,6 +1,6 @@
 """From a range and the probing keys to the interval that a stored key must lie in.
 
-Intervals are inclusive at both ends and in encoded keys; a first end above the last is an empty one.
+Intervals are of encoded keys and inclusive at both ends; one that ends before it begins is empty.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 from thetastream.index.encoding import (
     INT64_MAX,
     INT64_MIN,
+    Bools,
     Int64s,
     decode_floats,
     encode_floats,
@@ -75,9 +76,7 @@ def _integer_interval(first: Bound | None, last: Bound | None, keys: Int64s) -> 
     return Interval(low, high)
 
 
-def _add(
-    keys: Int64s, step: int
-) -> tuple[Int64s, np.ndarray[tuple[int], np.dtype[np.bool_]], np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+def _add(keys: Int64s, step: int) -> tuple[Int64s, Bools, Bools]:
     """keys + step in 64 bits, and where the true sum lies above or below them."""
     nowhere = np.zeros(len(keys), dtype=bool)
     span = INT64_MAX - INT64_MIN

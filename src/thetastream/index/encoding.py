@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from thetastream.errors import TypeMismatchError
 
 Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 Float64s = npt.NDArray[np.float64]
 
 INT64_MIN = int(np.iinfo(np.int64).min)
@@ -38,6 +39,18 @@ def encode(column: pa.Array, encoding: str) -> Int64s:
     if encoding == "prefix":
         return _prefixes(column)
     raise ValueError(f"unknown encoding {encoding!r}")
+
+
+def is_integral(kind: pa.DataType) -> bool:
+    """Whether `encode_integers` takes the type."""
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_date32(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_duration(kind)
+        or pa.types.is_time64(kind)
+    )
 
 
 def encode_integers(column: pa.Array) -> Int64s:

@@ -29,9 +29,11 @@ class SortOrder:
     @classmethod
     def of(cls, spec: JoinSpec, stream: int) -> SortOrder:
         """The order of the stored tuples of a stream."""
-        equality = spec.equality and (spec.equality.left, spec.equality.right)[stream]
         drive = spec.ranges[0] if spec.ranges else None
-        return cls(equality, drive and (drive.left, drive.right)[stream])
+        return cls(
+            None if spec.equality is None else spec.equality.of(stream),
+            None if drive is None else drive.of(stream),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +88,7 @@ class Tuples:
 
     def slice(self, start: int, stop: int) -> Tuples:
         """The tuples from start to before stop, without copying."""
-        return Tuples(
-            self.batch.slice(start, stop - start), [key[start:stop] for key in self.keys]
-        )
+        return Tuples(self.batch.slice(start, stop - start), [key[start:stop] for key in self.keys])
 
     def sorted(self, order: SortOrder) -> Tuples:
         """The tuples in the order of a run."""
@@ -179,5 +179,3 @@ def sort_order(keys: Sequence[Int64s], order: SortOrder) -> Int64s | None:
         again = np.lexsort((keys[order.range][subset], ranked[members]))
         rows[members] = subset[again]
     return rows
-
-

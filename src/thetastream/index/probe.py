@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from thetastream.index.bounds import Interval, interval
-from thetastream.index.encoding import Int64s
+from thetastream.index.encoding import Bools, Int64s
 from thetastream.index.part import Part, Tuples
 from thetastream.spec import JoinSpec
 
@@ -28,11 +28,11 @@ class Probe:
         """`tuples` are in the order of a run of their own stream."""
         self.tuples = tuples
         self.stored = 1 - stream
-        self._equality = spec.equality and (spec.equality.left, spec.equality.right)[stream]
+        self._equality = None if spec.equality is None else spec.equality.of(stream)
         keys = spec.streams[stream].keys
         self._rules: list[tuple[int, Interval]] = []
         for rule in spec.ranges:
-            own, other = (rule.left, rule.right) if stream == 0 else (rule.right, rule.left)
+            own, other = rule.of(stream), rule.of(1 - stream)
             bounds = interval(rule, stream == 0, tuples.keys[own], keys[own])
             self._rules.append((other, bounds))
 
@@ -40,9 +40,7 @@ class Probe:
         """Matching pairs of the candidates `rows`, at most `limit` pairs at a time."""
         low, high = part.low, part.high
         rules = [(key, bounds.rows(rows)) for key, bounds in self._rules]
-        pending = [
-            (key, bounds) for key, bounds in rules if not bounds.covers(low[key], high[key])
-        ]
+        pending = [(key, bounds) for key, bounds in rules if not bounds.covers(low[key], high[key])]
         if part.order.equality is not None and self._equality is not None:
             needles = self.tuples.keys[self._equality][rows]
             drive = _pop_drive(pending, part.order.range)
@@ -62,9 +60,7 @@ class Probe:
             if len(probing):
                 yield rows[probing], stored
 
-    def candidates(
-        self, low: Sequence[int], high: Sequence[int], equality: int | None
-    ) -> Int64s:
+    def candidates(self, low: Sequence[int], high: Sequence[int], equality: int | None) -> Int64s:
         """Probing tuples that a part's smallest and largest keys do not rule out."""
         count = len(self.tuples)
         start, stop = 0, count
@@ -138,7 +134,7 @@ def _before(key: int) -> int:
 
 def _satisfied(
     part: Part, pending: list[tuple[int, Interval]], probing: Int64s, stored: Int64s
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+) -> Bools:
     keep = np.ones(len(probing), dtype=bool)
     for key, bounds in pending:
         keys = part.keys[key][stored]

@@ -97,7 +97,11 @@ def plan_join(
     names = Names(streams, case_sensitive=analyst.case_sensitive)
     scope = Scope(predicate, names, analyst, fixed_zone)
     tree = parse_predicate(predicate, names, (options or JoinOptions()).functions)
-    return _Planner(scope, options or JoinOptions(), within, time or {}).plan(tree, origin)
+    plan = _Planner(scope, options or JoinOptions(), within, time or {}).plan(tree, origin)
+    if plan.spec.window is None and time:
+        # Without a window the event time is a column like any other, and may be NULL.
+        return _Planner(scope, options or JoinOptions(), None, {}).plan(tree, origin)
+    return plan
 
 
 class _Planner:

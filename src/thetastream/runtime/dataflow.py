@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from thetastream.index.part import key_column
@@ -16,6 +16,7 @@ from thetastream.runtime.joiner import RESULT_DDL
 from thetastream.runtime.router import PACK_DDL
 from thetastream.spec import JoinSpec
 from thetastream.topology.dispatcher import topology_of
+from thetastream.version import VERSION
 
 OBSERVATION = "thetastream"
 """How the names of our observed metrics begin."""
@@ -25,19 +26,17 @@ def build(
     spec: JoinSpec,
     inputs: Sequence[DataFrame],
     *,
-    version: str,
     chunk_rows: int,
     cache_bytes: int,
-    names: Sequence[str],
 ) -> DataFrame:
-    """The join as a DataFrame with the columns `names`; inputs carry their watermarks already."""
+    """The join as a DataFrame with the columns `s0_0`, ... `s1_0`, ...; inputs have watermarks."""
     text = spec.to_json()
     # Unique for each join that is built: what one query caches is never seen by another.
     token = uuid.uuid4().hex
     packs = reduce(
-        DataFrame.unionAll,
+        lambda first, second: first.unionAll(second),
         [
-            derive(spec, stream, frame).mapInArrow(shipped.router(text, stream, version), PACK_DDL)
+            derive(spec, stream, frame).mapInArrow(shipped.router(text, stream, VERSION), PACK_DDL)
             for stream, frame in enumerate(inputs)
         ],
     )
@@ -53,7 +52,7 @@ def build(
     results = joined.select("blob").mapInArrow(shipped.unpacker(), _result_type(inputs))
     if spec.recheck_sql is not None:
         results = results.where(spec.recheck_sql)
-    return results.toDF(*names)
+    return results
 
 
 def derive(spec: JoinSpec, stream: int, frame: DataFrame) -> DataFrame:

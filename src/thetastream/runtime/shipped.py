@@ -19,18 +19,18 @@ def router(spec: str, stream: int, version: str) -> Callable[[Batches], Batches]
 
     def route_packs(batches: Batches) -> Batches:
         try:
-            import thetastream
             from thetastream.runtime.router import route
             from thetastream.spec import JoinSpec
+            from thetastream.version import VERSION
         except ImportError as error:
             raise RuntimeError(
                 f"a package is missing on the Spark workers: {error}\n"
                 "What to do: install thetastream with its dependencies in the Python that"
                 " PYSPARK_PYTHON names on every worker, or ship it with spark.archives"
             ) from error
-        if thetastream.__version__ != version:
+        if version != VERSION:
             raise RuntimeError(
-                f"the Spark workers have thetastream {thetastream.__version__}, the driver has"
+                f"the Spark workers have thetastream {VERSION}, the driver has"
                 f" {version}\nWhat to do: install the same version on both"
             )
         yield from route(JoinSpec.from_json(spec), stream, batches)
@@ -51,7 +51,7 @@ def processor(spec: str, token: str, chunk_rows: int, cache_bytes: int) -> State
                 handle, spec=spec, token=token, chunk_rows=chunk_rows, cache_bytes=cache_bytes
             )
 
-        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
             return self._joiner.process(key, rows, timerValues)
 
         def close(self) -> None:

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from thetastream.index.encoding import Int64s, decode_floats
+from thetastream.index.encoding import Bools, Int64s, decode_floats
 from thetastream.topology.routes import (
-    Bools,
     Route,
     RoutingKeys,
     mixed,
@@ -46,7 +45,8 @@ class BandBuckets:
 
     def route(self, stream: int, keys: RoutingKeys) -> Iterator[Route]:
         """Where the rows go."""
-        assert keys.drive is not None and keys.reach is not None
+        assert keys.drive is not None
+        assert keys.reach is not None
         own = self._bucket(keys.drive, stream)
         store = remainder(mixed(own), self._units[stream])
         other = 1 - stream

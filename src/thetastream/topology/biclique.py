@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from thetastream.index.encoding import Bools
 from thetastream.topology.routes import (
     HOME,
     PROBE,
     STORE,
-    Bools,
     Route,
     RoutingKeys,
     by_unit,

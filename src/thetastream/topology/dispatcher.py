@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from thetastream.errors import OptionError
 from thetastream.index.bounds import interval
-from thetastream.index.encoding import encode_floats, encode_integers
+from thetastream.index.encoding import encode_floats, encode_integers, is_integral
 from thetastream.index.part import Tuples
 from thetastream.spec import Encoding, JoinSpec, Routing
 from thetastream.topology.band import BandBuckets
@@ -78,16 +78,15 @@ class Dispatcher:
 
     def _keys(self, tuples: Tuples) -> RoutingKeys:
         spec, stream = self._spec, self._stream
-        equality = spec.equality and (spec.equality.left, spec.equality.right)[stream]
         drive, reach = None, None
         if spec.routing.routing is Routing.BAND:
             rule = spec.ranges[0]
-            own = (rule.left, rule.right)[stream]
+            own = rule.of(stream)
             drive = tuples.keys[own]
             reach = interval(rule, stream == 0, drive, spec.streams[stream].keys[own])
         return RoutingKeys(
             count=len(tuples),
-            equality=None if equality is None else tuples.keys[equality],
+            equality=None if spec.equality is None else tuples.keys[spec.equality.of(stream)],
             drive=drive,
             reach=reach,
             spread=content_hash(tuples) if self._topology.needs_spread else None,
@@ -108,9 +107,8 @@ def content_hash(tuples: Tuples) -> UInt64s:
         if pa.types.is_floating(column.type):
             values = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
             columns.append(encode_floats(values))
-        elif pa.types.is_integer(column.type) or pa.types.is_temporal(column.type):
-            if not pa.types.is_date64(column.type) and not pa.types.is_time32(column.type):
-                columns.append(encode_integers(column))
+        elif is_integral(column.type):
+            columns.append(encode_integers(column))
     for values in columns:
         total = mixed(total ^ values.view(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
     return mixed(total)

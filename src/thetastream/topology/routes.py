@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from thetastream.index.bounds import Interval
-from thetastream.index.encoding import Int64s
+from thetastream.index.encoding import Bools, Int64s
 
 UInt64s = npt.NDArray[np.uint64]
-Bools = npt.NDArray[np.bool_]
 
 STORE = 1
 """The unit keeps the tuple."""
@@ -48,7 +47,7 @@ class RoutingKeys:
     reach: Interval | None = None
     """The other stream's driving keys that each row can match."""
     spread: UInt64s | None = None
-    """A hash of each row's content: a choice by it is random, and the same when a task runs again."""
+    """A hash of each row's content: random, yet the same when a task runs again."""
 
 
 class Topology(Protocol):
@@ -86,9 +85,10 @@ def by_unit(units: npt.NDArray[np.int16], role: int) -> Iterator[Route]:
     """One route for each unit that occurs."""
     order = np.argsort(units, kind="stable")
     ranked = units[order]
-    starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]]) if len(ranked) else []
-    ends = [*starts[1:], len(ranked)]
-    for start, end in zip(starts, ends, strict=True):
+    if len(ranked) == 0:
+        return
+    starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
+    for start, end in zip(starts, [*starts[1:], len(ranked)], strict=True):
         yield Route(int(ranked[start]), role, order[start:end])
 
 

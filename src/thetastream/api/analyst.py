@@ -1,0 +1,78 @@
+"""Spark's analyser as the planner's source of types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+
+from thetastream.planner import AnalysisFailure
+
+_FIXED_ZONES = frozenset({"UTC", "GMT", "Z", "Etc/UTC", "Etc/GMT"})
+
+
+class SparkAnalyst:
+    """Asks Spark; each question once."""
+
+    def __init__(self, spark: SparkSession, frames: Mapping[str, DataFrame]) -> None:
+        self._spark = spark
+        self._frames = frames
+        self._types: dict[tuple[str, str], str] = {}
+        self._common: dict[tuple[str, str], str | None] = {}
+
+    @property
+    def ansi(self) -> bool:
+        """Whether overflow raises."""
+        return self._setting("spark.sql.ansi.enabled", "true") == "true"
+
+    @property
+    def case_sensitive(self) -> bool:
+        """Whether names that differ in case only differ."""
+        return self._setting("spark.sql.caseSensitive", "false") == "true"
+
+    @property
+    def parallelism(self) -> int:
+        """One unit for each partition of a shuffle."""
+        return int(self._setting("spark.sql.shuffle.partitions", "1"))
+
+    @property
+    def fixed_zone(self) -> bool:
+        """Whether every day of the session's time zone has 24 hours."""
+        zone = self._setting("spark.sql.session.timeZone", "")
+        return zone in _FIXED_ZONES or zone.startswith(("+", "-"))
+
+    def type_of(self, stream: str, sql: str) -> str:
+        """The type of an expression over a stream."""
+        question = (stream, sql)
+        if question not in self._types:
+            try:
+                field = self._frames[stream].selectExpr(sql).schema.fields[0]
+            except (AnalysisException, ParseException) as error:
+                raise AnalysisFailure(_first_line(error)) from error
+            self._types[question] = field.dataType.simpleString()
+        return self._types[question]
+
+    def common_type(self, left: str, right: str) -> str | None:
+        """The type Spark compares the two in."""
+        question = (left, right)
+        if question not in self._common:
+            self._common[question] = self._ask_common(left, right)
+        return self._common[question]
+
+    def _ask_common(self, left: str, right: str) -> str | None:
+        first, second = f"CAST(NULL AS {left})", f"CAST(NULL AS {right})"
+        try:
+            _ = self._spark.sql(f"SELECT {first} <= {second}").schema
+            both = self._spark.sql(f"SELECT coalesce({first}, {second})")
+            return str(both.schema.fields[0].dataType.simpleString())
+        except (AnalysisException, ParseException):
+            return None
+
+    def _setting(self, name: str, default: str) -> str:
+        value = self._spark.conf.get(name, default)
+        return default if value is None else str(value)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

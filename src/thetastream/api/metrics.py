@@ -1,0 +1,98 @@
+"""What a running join did: each batch's rows, results, state and the load of its units."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from thetastream.runtime.dataflow import OBSERVATION
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitLoad:
+    """One unit in one batch."""
+
+    unit: int
+    rows_in: int
+    """Tuples that the unit is home to."""
+    probes: int
+    """Tuples that looked for partners here."""
+    results: int
+    late: int
+    stored_rows: int
+    stored_bytes: int
+    runs: int
+    busy: float
+    """Seconds from the unit's first to its last instruction."""
+    heavy: tuple[tuple[int, int], ...] = ()
+    """The most frequent equality keys of the batch, encoded, each with its count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchMetrics:
+    """One batch of a query."""
+
+    batch: int
+    rows_in: int
+    """Rows that the query read from its sources."""
+    seconds: float
+    results: int
+    """Pairs that left the units, before what the kernel cannot decide is re-checked."""
+    late: int
+    """Tuples older than the watermark, dropped."""
+    stored_rows: int
+    stored_bytes: int
+    watermark: datetime | None
+    lag: float
+    """Seconds by which the watermark trails the newest event time."""
+    units: tuple[UnitLoad, ...]
+    """Empty for a batch whose reports Spark did not deliver."""
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows read for each second of the batch."""
+        return self.rows_in / self.seconds if self.seconds else 0.0
+
+
+def metrics(query: StreamingQuery) -> list[BatchMetrics]:
+    """The query's recent batches, oldest first."""
+    return [_batch(json.loads(progress.json)) for progress in query.recentProgress]
+
+
+def _batch(progress: dict[str, Any]) -> BatchMetrics:
+    units = []
+    for name, row in sorted(progress.get("observedMetrics", {}).items()):
+        if not name.startswith(OBSERVATION):
+            continue
+        for report in row.values():
+            if report:
+                fields = json.loads(report)
+                heavy = tuple((key, count) for key, count in fields.pop("heavy"))
+                units.append(UnitLoad(heavy=heavy, **fields))
+    units.sort(key=lambda unit: unit.unit)
+    times = progress.get("eventTime") or {}
+    watermark = _time(times.get("watermark"))
+    newest = _time(times.get("max"))
+    if watermark is not None and watermark.timestamp() <= 0:
+        watermark = None
+    lag = (newest - watermark).total_seconds() if newest and watermark else 0.0
+    return BatchMetrics(
+        batch=progress["batchId"],
+        rows_in=progress["numInputRows"],
+        seconds=progress["durationMs"].get("triggerExecution", 0) / 1000,
+        results=sum(unit.results for unit in units),
+        late=sum(unit.late for unit in units),
+        stored_rows=sum(unit.stored_rows for unit in units),
+        stored_bytes=sum(unit.stored_bytes for unit in units),
+        watermark=watermark,
+        lag=lag,
+        units=tuple(units),
+    )
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

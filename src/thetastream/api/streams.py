@@ -1,0 +1,158 @@
+"""The public door: streams in, a joined DataFrame out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import thetastream.planner as planner
+from thetastream.api.analyst import SparkAnalyst
+from thetastream.api.columns import column_specs, output_columns
+from thetastream.api.session import check_session
+from thetastream.api.times import ARRIVAL, Time, TimedFrame, timed_frames
+from thetastream.errors import OptionError, WindowError
+from thetastream.options import JoinOptions
+from thetastream.planner import Plan
+from thetastream.runtime.dataflow import build
+
+__all__ = ["ARRIVAL", "Streams", "streams"]
+
+Duration = str | timedelta
+Within = Duration | tuple[Duration, Duration] | None
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+
+
+def streams(**frames: DataFrame) -> Streams:
+    """Name the streams of a join; the names are the aliases in its predicate."""
+    return Streams(frames)
+
+
+class Streams:
+    """Named streaming (or batch) DataFrames."""
+
+    def __init__(self, frames: Mapping[str, DataFrame]) -> None:
+        if len(frames) != 2:
+            raise OptionError(
+                f"{len(frames)} streams were given; a join takes two",
+                hint="name them: ts.streams(orders=orders_df, rides=rides_df)",
+            )
+        for name, frame in frames.items():
+            if not isinstance(frame, DataFrame):
+                raise OptionError(
+                    f"{name} is a {type(frame).__name__}, not a Spark DataFrame",
+                    hint="give DataFrames of one Spark session",
+                )
+        still = [name for name, frame in frames.items() if not frame.isStreaming]
+        if still and len(still) < len(frames):
+            raise OptionError(
+                f"{', '.join(still)} is a batch DataFrame among streams",
+                hint="read it with spark.readStream too; to look rows up in a table, Spark's own"
+                " join of a stream and a batch DataFrame is enough",
+            )
+        self._frames = dict(frames)
+        self._streaming = not still
+
+    def join(
+        self,
+        predicate: str,
+        *,
+        within: Within = None,
+        delay: Duration | None = None,
+        time: Time = None,
+        how: str = "inner",
+        options: JoinOptions | None = None,
+    ) -> DataFrame:
+        """Every pair that satisfies the predicate within the window, each exactly once.
+
+        `within`: the largest distance in time, `"10 minutes"`, or `(before, after)` for
+        -before <= second.time - first.time <= after; None joins the full history. `delay`: how late
+        a row may be, where its stream has no watermark yet. `time`: the event-time column, one name
+        for all streams or one each, or `ARRIVAL`; left out, it is the column with the watermark or
+        the only timestamp.
+        """
+        settings = options or JoinOptions()
+        timed, plan = self._plan(predicate, within, time, how, settings)
+        windowed = plan.spec.window is not None
+        if delay is not None and not windowed:
+            raise WindowError(
+                "a delay was given, but there is no window",
+                hint='add within="10 minutes", or leave the delay out: a full history has no late'
+                " rows",
+            )
+        if self._streaming:
+            check_session(self._spark)
+        late = None if delay is None else f"{_microseconds(delay)} microseconds"
+        joined = build(
+            plan.spec,
+            [item.with_delay(late) if windowed else item.frame for item in timed.values()],
+            chunk_rows=settings.chunk_rows,
+            cache_bytes=settings.cache_bytes,
+        )
+        return joined.select(
+            *(
+                F.col(f"s{column.stream}_{column.number}").alias(column.name)
+                for column in output_columns(self._frames)
+            )
+        )
+
+    def explain(
+        self,
+        predicate: str,
+        *,
+        within: Within = None,
+        delay: Duration | None = None,
+        time: Time = None,
+        how: str = "inner",
+        options: JoinOptions | None = None,
+    ) -> Plan:
+        """The plan for the same arguments of `join`, with reasons and costs.
+
+        `print(plan.explain())` shows it as text; a notebook shows it by itself.
+        """
+        if delay is not None:
+            _microseconds(delay)
+        return self._plan(predicate, within, time, how, options or JoinOptions())[1]
+
+    @property
+    def _spark(self) -> SparkSession:
+        return next(iter(self._frames.values())).sparkSession
+
+    def _plan(
+        self, predicate: str, within: Within, time: Time, how: str, options: JoinOptions
+    ) -> tuple[dict[str, TimedFrame], Plan]:
+        if how != "inner":
+            raise OptionError(
+                f"how={how!r} is not supported", hint='only how="inner" joins are, for now'
+            )
+        timed = timed_frames(self._frames, time, needed=within is not None)
+        frames = {name: item.frame for name, item in timed.items()}
+        analyst = SparkAnalyst(self._spark, frames)
+        plan = planner.plan_join(
+            streams={name: column_specs(name, frame) for name, frame in frames.items()},
+            predicate=predicate,
+            within=within,
+            time={name: item.column for name, item in timed.items()},
+            options=options,
+            analyst=analyst,
+            origin=_origin(),
+            fixed_zone=analyst.fixed_zone,
+        )
+        return timed, plan
+
+
+def _microseconds(delay: Duration) -> int:
+    return planner.parse_duration(delay, "delay")
+
+
+def _origin() -> str:
+    """The line of the user's program that asked for the join."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

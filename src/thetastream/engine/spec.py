@@ -1,1 +1,0 @@
-from thetastream.spec import *  # noqa: F403
