@@ -51,9 +51,7 @@ def duck(sql: str) -> str:
 @pytest.fixture(scope="module")
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as connection:
-        connection.execute(
-            "CREATE MACRO nanvl(v, w) AS CASE WHEN isnan(v) THEN w ELSE v END"
-        )
+        connection.execute("CREATE MACRO nanvl(v, w) AS CASE WHEN isnan(v) THEN w ELSE v END")
         for name in STREAMS:
             connection.execute(
                 f"CREATE TABLE {name} (k INT, a INT, b INT, x DOUBLE, y DOUBLE, "
@@ -232,9 +230,7 @@ def test_a_plan_keeps_the_pairs_that_the_predicate_keeps(
     assert carry_out(plan, database) == expected, plan.explain()
 
 
-def test_the_oracle_can_fail(
-    database: duckdb.DuckDBPyConnection, analyst_class: type[Any]
-) -> None:
+def test_the_oracle_can_fail(database: duckdb.DuckDBPyConnection, analyst_class: type[Any]) -> None:
     plan = plan_join(
         streams=STREAMS,
         predicate="r.a < s.a",

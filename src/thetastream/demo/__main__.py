@@ -1,6 +1,6 @@
 """Joins two generated streams live, checks the result and writes a report.
 
-python -m thetastream.demo [--seconds 30] [--rows 400000] [--out demo-report.html] [--keep]
+python -m thetastream.demo [--seconds 20] [--rows 300000] [--out demo-report.html] [--keep]
 """
 
 from __future__ import annotations
@@ -10,19 +10,37 @@ import os
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-QUIET = "--conf spark.log.level=ERROR --conf spark.ui.showConsoleProgress=false"
+
+@contextmanager
+def errors_into(log: Path) -> Iterator[None]:
+    """Lets processes that start here write their errors to a file.
+
+    The JVM and the Python workers keep what they inherit: their chatter would tear the live view.
+    What matters of it reaches this process as an exception.
+    """
+    sys.stderr.flush()
+    own = os.dup(2)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(own, 2)
+        os.close(own)
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m thetastream.demo", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--seconds", type=float, default=30.0, help="how long the streams keep arriving"
+        "--seconds", type=float, default=20.0, help="how long the streams keep arriving"
     )
-    parser.add_argument("--rows", type=int, default=400_000, help="rows of each stream")
+    parser.add_argument("--rows", type=int, default=300_000, help="rows of each stream")
     parser.add_argument("--out", type=Path, default=Path("demo-report.html"), help="the report")
     parser.add_argument("--keep", action="store_true", help="keep the streams and the results")
     return parser.parse_args(argv)
@@ -45,9 +63,6 @@ def main(argv: list[str] | None = None) -> int:
 
     # Everything the demo writes, Spark's files included, is for its owner only.
     os.umask(0o077)
-    # Nothing outside has to reach this Spark; and its own messages would tear the live view.
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"{QUIET} pyspark-shell")
     begin = time.monotonic()
     with ExitStack() as stack:
         if chosen.keep:
@@ -61,7 +76,13 @@ def main(argv: list[str] | None = None) -> int:
         folders = job.Folders(root)
 
         print("Starting Spark ...", flush=True)
-        spark = ts.session(app="thetastream demo", cores=2)
+        log = root / "spark.log"
+        try:
+            with errors_into(log):
+                spark = ts.session(app="thetastream demo", cores=2)
+        except Exception:
+            print(log.read_text(errors="replace"), file=sys.stderr)
+            raise
         stack.callback(spark.stop)
 
         print(f"joining on {job.PREDICATE}, within {job.WITHIN}\n", flush=True)

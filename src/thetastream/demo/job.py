@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import thetastream as ts
 from thetastream.demo.generate import City, write_batch
 
-BATCHES = 20
+BATCHES = 15
 """One file of each stream a batch, each of one minute of event time."""
 
 REACH = 5

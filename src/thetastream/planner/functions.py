@@ -94,10 +94,11 @@ _NEVER: dict[str, frozenset[str]] = {
         any any_value approx_count_distinct approx_percentile approx_top_k array_agg avg bit_and
         bit_or bit_xor bool_and bool_or collect_list collect_set corr count count_if
         count_min_sketch covar_pop covar_samp every first first_value grouping grouping_id
-        histogram_numeric kurtosis last last_value listagg max max_by mean median min min_by mode percentile
-        percentile_approx percentile_cont percentile_disc regr_avgx regr_avgy regr_count skewness
-        some std stddev stddev_pop stddev_samp string_agg sum try_avg try_sum var_pop var_samp
-        variance bitmap_construct_agg bitmap_or_agg hll_sketch_agg hll_union_agg
+        histogram_numeric kurtosis last last_value listagg max max_by mean median min min_by
+        mode percentile percentile_approx percentile_cont percentile_disc regr_avgx regr_avgy
+        regr_count skewness some std stddev stddev_pop stddev_samp string_agg sum try_avg
+        try_sum var_pop var_samp variance bitmap_construct_agg bitmap_or_agg hll_sketch_agg
+        hll_union_agg
         """
     ),
     "ranks rows of a window": _words(

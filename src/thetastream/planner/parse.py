@@ -8,6 +8,7 @@ Spark, the text is refused rather than misread.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from typing import Any, NoReturn
@@ -100,13 +101,6 @@ _OTHER_NODES: tuple[type[Any], ...] = (
     exp.HexString, exp.RawString, exp.Concat, exp.Extract, exp.Substring, exp.Trim,
     exp.StrPosition, exp.Collate,
 )  # fmt: skip
-
-_TEXT_TYPES = (
-    exp.DataType.Type.CHAR,
-    exp.DataType.Type.NCHAR,
-    exp.DataType.Type.VARCHAR,
-    exp.DataType.Type.NVARCHAR,
-)
 
 _COMPARISONS: dict[type[Any], str] = {
     exp.EQ: "=",
@@ -234,11 +228,13 @@ class _Reader:
             self._refuse_kind(node.args.get("query") or node)
         if isinstance(node, exp.Dot) and not isinstance(node.expression, exp.Identifier):
             self._refuse(node, "this name", "call the function by its bare name")
-        if isinstance(node, exp.DataType) and (
-            node.this in _TEXT_TYPES or (node.this == exp.DataType.Type.TIME and node.expressions)
+        if (
+            isinstance(node, exp.DataType)
+            and node.this == exp.DataType.Type.TIME
+            and node.expressions
         ):
-            # The parser would drop the length or the precision, and with it the meaning.
-            self._refuse(node, "a cast to this type", "cast to the type without its length")
+            # The parser would drop the precision, and with it the meaning.
+            self._refuse(node, "a cast to a TIME with a precision", "cast to TIME")
         if isinstance(node, exp.Interval) and not isinstance(node.this, exp.Literal):
             self._refuse(node, "an interval that is not a literal", "use make_dt_interval()")
         self._vet_operands(node)
@@ -263,6 +259,9 @@ class _Reader:
                 end=end,
                 hint="complete the expression",
             )
+        if isinstance(node, exp.Escape):
+            # LIKE ... ESCAPE is one operator that the parser splits in two.
+            return
         chains = level in (Level.AND, Level.OR)
         for side, child in ((0, left), (1, right)):
             if not isinstance(child, exp.Expr):
@@ -330,7 +329,7 @@ class _Reader:
             return tree.Abs(expr=self._convert(node.expressions[0]), **span)
         literal = _number(node) or _interval(node)
         if literal is not None:
-            return literal
+            return dataclasses.replace(literal, start=start, end=end)
         if isinstance(node, (exp.Cast, exp.TryCast)) and _is_plain_cast(node):
             to = node.args["to"].sql(dialect=PlainSpark)
             return tree.Cast(expr=self._convert(node.this), type=to, **span)

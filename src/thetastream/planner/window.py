@@ -63,7 +63,7 @@ def check_times(within: Within, times: tuple[Column | None, ...], scope: Scope) 
                 hint="cast it to a timestamp before the join",
             )
         found.append((f"{name}.{spec.name}", spec.type))
-    if len({kind for _, kind in found}) > 1:
+    if within is not None and len({kind for _, kind in found}) > 1:
         detail = ", ".join(f"{name} is {kind}" for name, kind in found)
         raise WindowError(
             "the time columns have different types", detail=detail, hint="cast one of them"
@@ -76,7 +76,15 @@ def time_range(form: RangeForm, times: tuple[Column | None, ...], scope: Scope) 
         return None
     if form.kinds - {ConstantKind.INTERVAL}:
         return None
-    local = family(scope.names.columns[0][times[0].index].type) is Family.TIMESTAMP
+    kinds = {
+        scope.names.columns[stream][column.index].type
+        for stream, column in enumerate(times)
+        if column is not None
+    }
+    if len(kinds) > 1:
+        # Spark casts one of them, so their difference is not that of the keys.
+        return None
+    local = kinds == {"timestamp"}
     exact = not (local and calendar_aware(form, scope))
     slack = 0 if exact else DAY
 

@@ -1,0 +1,171 @@
+"""Costs, decisions and their text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from thetastream.planner import Plan, format_duration, parse_duration
+from thetastream.planner.costs import cost, squarest
+from thetastream.spec import ColumnSpec, Routing
+
+TIMES = {"r": "at", "s": "at"}
+
+
+def test_costs_follow_the_equations() -> None:
+    units, groups = (6, 4), (3, 2)
+    assert cost(Routing.RANDOM, units, (1, 1), None).bandwidth == (5, 7)
+    assert cost(Routing.CONTRAND, units, groups, None).bandwidth == (3, 3)
+    assert cost(Routing.HASH, units, (1, 1), None).bandwidth == (2, 2)
+    assert cost(Routing.MATRIX, units, (1, 1), None).bandwidth == (4, 6)
+    assert cost(Routing.MATRIX, units, (1, 1), None).memory == (4, 6)
+    assert cost(Routing.RANDOM, units, (1, 1), None).memory == (1, 1)
+    assert cost(Routing.BAND, units, (1, 1), (10.0, 80.0)).bandwidth == (2.125, 2.125)
+    assert cost(Routing.BAND, (1, 1), (1, 1), (10.0, 1.0)).bandwidth == (2, 2)
+
+
+@pytest.mark.parametrize(("total", "shape"), [(1, (1, 1)), (7, (1, 7)), (12, (3, 4)), (16, (4, 4))])
+def test_matrices_are_as_square_as_possible(total: int, shape: tuple[int, int]) -> None:
+    assert squarest(total) == shape
+
+
+@pytest.mark.parametrize(
+    ("text", "fitting"),
+    [
+        ("r.id = s.id", {"hash", "contrand", "random", "matrix"}),
+        ("abs(r.id - s.id) < 3", {"band", "random", "matrix"}),
+        ("r.id < s.id", {"random", "matrix"}),
+    ],
+)
+def test_costs_are_given_for_each_topology_that_fits(
+    text: str, fitting: set[str], plan: Callable[..., Plan]
+) -> None:
+    found = plan(text)
+    assert {item.routing.value for item in found.costs} == fitting
+    topology = next(d for d in found.decisions if d.subject == "topology")
+    assert {a.name for a in topology.alternatives} == fitting - {topology.choice}
+    assert all(a.cost is not None for a in topology.alternatives)
+
+
+@pytest.mark.parametrize(
+    ("text", "drives"),
+    [
+        ("r.id < s.id AND abs(r.x - s.x) < 1 AND r.big = s.big", "equality on `big`"),
+        ("r.id < s.id AND abs(r.x - s.x) < 1", "band on `x`"),
+        ("r.id < s.id", "inequality on `id`"),
+        ("true", "time on `at`"),
+    ],
+)
+def test_the_driving_predicate(text: str, drives: str, plan: Callable[..., Plan]) -> None:
+    found = plan(text, within="1 minute", time=TIMES)
+    assert found.decisions[0].subject == "driving predicate"
+    assert found.decisions[0].choice == drives
+
+
+def test_nothing_drives_a_cross_join(plan: Callable[..., Plan]) -> None:
+    found = plan("true")
+    assert found.spec.ranges == ()
+    assert found.decisions[0].choice == "none"
+    assert found.spec.predicate == "TRUE"
+
+
+@pytest.mark.parametrize(
+    ("given", "period"),
+    [
+        ({"within": "10 minutes"}, 120_000_000),
+        ({"within": ("0 s", "10 s")}, 1_000_000),
+        ({"within": "1 us"}, 1),
+        ({"within": "10 minutes", "options": {"archive_period": "30 s"}}, 30_000_000),
+        ({}, None),
+    ],
+)
+def test_archive_period(
+    given: dict[str, object], period: int | None, plan: Callable[..., Plan]
+) -> None:
+    assert plan("r.id = s.id", time=TIMES, **given).spec.archive_period == period
+
+
+def test_a_window_open_on_one_side_has_no_archive_period(plan: Callable[..., Plan]) -> None:
+    spec = plan("r.id = s.id AND r.at <= s.at", time=TIMES).spec
+    assert spec.window is not None
+    assert spec.archive_period is None
+
+
+def test_text(plan: Callable[..., Plan]) -> None:
+    text = plan(
+        "r.zone = s.zone AND abs(r.x - s.x) <= 5 AND r.ok",
+        within="10 minutes",
+        time={"r": "at", "s": "at"},
+        origin="job.py:12",
+        streams={
+            name: [
+                ColumnSpec(name="zone", type="int"),
+                ColumnSpec(name="x", type="int"),
+                ColumnSpec(name="ok", type="boolean"),
+                ColumnSpec(name="at", type="timestamp"),
+            ]
+            for name in ("r", "s")
+        },
+    ).explain()
+    assert text.split("\n")[:10] == [
+        "Join of r and s on r.zone = s.zone AND ABS(r.x - s.x) <= 5 AND r.ok",
+        "  built at job.py:12",
+        "",
+        "Decisions",
+        "  driving predicate  equality on `zone`                       "
+        "an equality lets the fewest pairs through; int fits a 64-bit key",
+        "  topology           hash                                     "
+        "an equality sends both sides of a key to one unit",
+        "  index              chained sorted runs, by the driving key  "
+        "probes are binary searches; whole slices of time expire at once",
+        "  units              4 for r, 4 for s                         "
+        "as many as tasks run at a time (4)",
+        "  window             r and s at most 10 minutes apart         "
+        "within and the time ranges of the predicate",
+        "  archive period     2 minutes                                a 10th of the window",
+    ]
+    assert text.split("\n")[-6:] == [
+        "  topology  memory  bandwidth",
+        "  hash      2       4          chosen",
+        "  contrand  2       6",
+        "  random    2       10",
+        "  band      2       4.25",
+        "  matrix    4       4",
+    ]
+
+
+def test_html_escapes_what_comes_from_outside(plan: Callable[..., Plan]) -> None:
+    html = plan("r.name = '<script>alert(1)</script>' AND r.id < s.id")._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "r.id &lt; s.id" in html
+    assert html.startswith("<div>")
+    assert html.endswith("</div>")
+
+
+@pytest.mark.parametrize(
+    ("value", "micros"),
+    [
+        ("10 minutes", 600_000_000),
+        ("1 hour 30 minutes", 5_400_000_000),
+        ("1h30min", 5_400_000_000),
+        ("500 ms", 500_000),
+        ("500ms", 500_000),
+        ("1.5 seconds", 1_500_000),
+        ("2 days, 3 hours", 183_600_000_000),
+        ("1 week", 604_800_000_000),
+        ("7 us", 7),
+        ("interval 5 seconds", 5_000_000),
+        ("0 s", 0),
+        (timedelta(minutes=1, microseconds=1), 60_000_001),
+    ],
+)
+def test_durations(value: object, micros: int) -> None:
+    assert parse_duration(value, "within") == micros
+
+
+def test_durations_are_written_back() -> None:
+    for text in ("1 day 2 hours", "10 minutes", "1 millisecond 5 microseconds", "0 seconds"):
+        assert format_duration(parse_duration(text, "within")) == text

@@ -1,0 +1,117 @@
+"""What a predicate from outside may not do, and that Spark never gets the user's own text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from thetastream.errors import ParseError, RefusedExpressionError
+from thetastream.planner import Plan
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "reflect('java.lang.System', 'exit', 1) = 'x'",
+        "JAVA_METHOD('java.lang.Runtime', 'getRuntime') = 'x'",
+        "try_reflect('a', 'b') = 'x'",
+        "r.id = (SELECT max(id) FROM t)",
+        "r.id IN (SELECT 1)",
+        "EXISTS (SELECT 1)",
+        "r.id = s.id; DROP TABLE t",
+        "rand() < 0.5",
+        "r.name = uuid()",
+        "shuffle(r.tags) = s.tags",
+        "r.at < current_timestamp",
+        "r.at < current_timestamp()",
+        "r.at < now()",
+        "r.day = current_date",
+        "r.day = current_date()",
+        "r.at < localtimestamp()",
+        "unix_timestamp() > r.id",
+        "monotonically_increasing_id() = r.id",
+        "input_file_name() = r.name",
+        "spark_partition_id() = 0",
+        "current_user() = r.name",
+        "current_user = r.name",
+        "session_user() = r.name",
+        "version() = r.name",
+        "current_database() = r.name",
+        "sum(r.id) > 1",
+        "count(*) > 1",
+        "count(DISTINCT r.id) > 1",
+        "row_number() OVER (ORDER BY r.id) = 1",
+        "r.id + rank() OVER (PARTITION BY s.id ORDER BY s.id) = 1",
+        "explode(r.tags) = 1",
+        "inline(r.tags) = 1",
+        "window(r.at, '5 minutes') = s.at",
+        "r.id = ?",
+        "r.id = :limit",
+        "r.id = {x}",
+        "r.id = ${x}",
+        "* = 1",
+        "r.* = s.*",
+        "no_such_function(r.id) = 1",
+        "r.f(1) = 1",
+        "`reflect`('a', 'b') = 'x'",
+        "raise_error('x') = 1",
+        "CAST(r.name AS TIME(3)) = s.name",
+        "transform(r.tags, v -> rand()) = s.tags",
+        "CASE WHEN rand() < 1 THEN true ELSE false END",
+        "TRANSFORM(r.id) USING 'cat' = 1",
+        "r.id = s.id AS x",
+    ],
+)
+def test_refused(text: str, plan: Callable[..., Plan]) -> None:
+    with pytest.raises((RefusedExpressionError, ParseError)) as caught:
+        plan(text)
+    assert "^" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["reflect", "rand", "java_method", "current_user"])
+def test_naming_a_dangerous_function_does_not_allow_it(
+    name: str, plan: Callable[..., Plan]
+) -> None:
+    with pytest.raises(RefusedExpressionError):
+        plan(f"{name}('a') = r.name", options={"functions": (name,)})
+
+
+def test_own_functions_must_be_named(plan: Callable[..., Plan]) -> None:
+    with pytest.raises(RefusedExpressionError, match="JoinOptions") as caught:
+        plan("r.id = s.id AND distance_km(r.x, s.x) < 5")
+    assert caught.value.text[caught.value.start : caught.value.end] == "distance_km(r.x, s.x)"
+    spec = plan(
+        "r.id = s.id AND distance_km(r.x, s.x) < 5", options={"functions": ("Distance_KM",)}
+    ).spec
+    assert spec.recheck_sql == "DISTANCE_KM(s0_1, s1_1) < 5"
+
+
+def test_comments_do_not_reach_spark(plan: Callable[..., Plan]) -> None:
+    spec = plan("r.id /* secret */ = s.id -- more\n AND r.x LIKE /*+ hint */ s.x").spec
+    text = spec.to_json()
+    assert "secret" not in text
+    assert "more" not in text
+    assert "hint" not in text
+
+
+def test_a_name_cannot_break_out_of_its_quotes(plan: Callable[..., Plan]) -> None:
+    from thetastream.spec import ColumnSpec
+
+    streams = {
+        "r": [ColumnSpec(name="a`) OR (1=1", type="int")],
+        "s": [ColumnSpec(name="b", type="int")],
+    }
+    spec = plan("r.`a``) OR (1=1` = s.b", streams=streams).spec
+    assert spec.streams[0].filter_sql == "`a``) OR (1=1` IS NOT NULL"
+
+
+@pytest.mark.parametrize("depth", [500, 5000])
+def test_deep_nesting_is_refused_and_does_not_crash(depth: int, plan: Callable[..., Plan]) -> None:
+    with pytest.raises((ParseError, RefusedExpressionError)):
+        plan("(" * depth + "r.id = s.id" + ")" * depth)
+
+
+def test_long_conjunctions_are_fine(plan: Callable[..., Plan]) -> None:
+    text = " AND ".join(f"r.id <> s.id + {i}" for i in range(500))
+    assert len(plan(text).conjuncts) == 500
