@@ -24,22 +24,22 @@ class SparkAnalyst:
     @property
     def ansi(self) -> bool:
         """Whether overflow raises."""
-        return self._setting("spark.sql.ansi.enabled", "true") == "true"
+        return self._setting("spark.sql.ansi.enabled") == "true"
 
     @property
     def case_sensitive(self) -> bool:
         """Whether names that differ in case only differ."""
-        return self._setting("spark.sql.caseSensitive", "false") == "true"
+        return self._setting("spark.sql.caseSensitive") == "true"
 
     @property
     def parallelism(self) -> int:
         """One unit for each partition of a shuffle."""
-        return int(self._setting("spark.sql.shuffle.partitions", "1"))
+        return int(self._setting("spark.sql.shuffle.partitions"))
 
     @property
     def fixed_zone(self) -> bool:
         """Whether every day of the session's time zone has 24 hours."""
-        zone = self._setting("spark.sql.session.timeZone", "")
+        zone = self._setting("spark.sql.session.timeZone")
         return zone in _FIXED_ZONES or zone.startswith(("+", "-"))
 
     def type_of(self, stream: str, sql: str) -> str:
@@ -69,9 +69,9 @@ class SparkAnalyst:
         except (AnalysisException, ParseException):
             return None
 
-    def _setting(self, name: str, default: str) -> str:
-        value = self._spark.conf.get(name, default)
-        return default if value is None else str(value)
+    def _setting(self, name: str) -> str:
+        # No default of ours: all of these have one in Spark, and it may refuse another.
+        return str(self._spark.conf.get(name))
 
 
 def _first_line(error: Exception) -> str:

@@ -50,9 +50,7 @@ def build(
     if streaming:
         joined = observe(spec, joined, token)
     results = joined.select("blob").mapInArrow(shipped.unpacker(), _result_type(inputs))
-    if spec.recheck_sql is not None:
-        results = results.where(spec.recheck_sql)
-    return results
+    return results if spec.recheck_sql is None else results.where(spec.recheck_sql)
 
 
 def derive(spec: JoinSpec, stream: int, frame: DataFrame) -> DataFrame:

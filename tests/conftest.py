@@ -1,0 +1,111 @@
+"""Shared by all tests: one Spark session, streams made of files, DuckDB as the oracle."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import urlparse
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import thetastream as ts
+
+Rows = list[tuple[object, ...]]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The suite's one session; its time zone is fixed so that printed times are."""
+    root = tmp_path_factory.mktemp("spark")
+    session = ts.session(
+        app="tests",
+        cores=2,
+        memory="2g",
+        config={
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.warehouse.dir": str(root / "warehouse"),
+            "spark.local.dir": str(root / "local"),
+            # Old state files are never needed here, and listing them costs time in each batch.
+            "spark.sql.streaming.minBatchesToRetain": "2",
+        },
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_query_survives(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "spark" in request.fixturenames:
+        for query in request.getfixturevalue("spark").streams.active:
+            query.stop()
+
+
+def write_batches(folder: Path, batches: Sequence[pa.Table], *, first: int = 0) -> Path:
+    """One file a batch. Spark takes files by age, so each is a second younger than the last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, table in enumerate(batches, start=first):
+        path = folder / f"{number:05d}.parquet"
+        pq.write_table(table, path)
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+    return folder
+
+
+@pytest.fixture
+def stream(spark: SparkSession) -> Callable[..., DataFrame]:
+    """A folder of batches as a stream that reads one file a trigger."""
+
+    def read(folder: Path, schema: str) -> DataFrame:
+        reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(folder))
+
+    return read
+
+
+def drain(joined: DataFrame, folder: Path) -> StreamingQuery:
+    """Run a query over all that its sources have, into `folder`; it can be run again later."""
+    query = (
+        joined.writeStream.format("parquet")
+        .option("path", str(folder / "out"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(180), "the query did not end"
+    return query
+
+
+def results(folder: Path, columns: str = "*") -> Rows:
+    """What the sink holds, by its own log: only files of committed batches count."""
+    names = committed_files(folder / "out")
+    if not names:
+        return []
+    with duckdb.connect(config={"TimeZone": "UTC"}) as database:
+        query = f"SELECT {columns} FROM read_parquet($1)"
+        return sorted(database.execute(query, [names]).fetchall(), key=repr)
+
+
+def committed_files(sink: Path) -> list[str]:
+    """The files that a file sink's log names; an attempt that failed may have left others."""
+    names = set()
+    for log in (sink / "_spark_metadata").glob("[0-9]*"):
+        for line in log.read_text().splitlines():
+            if line.startswith("{"):
+                names.add(urlparse(json.loads(line)["path"]).path)
+    return sorted(names)
+
+
+def oracle(sql: str, **tables: pa.Table) -> Rows:
+    """The rows of a DuckDB query over Arrow tables."""
+    with duckdb.connect(config={"TimeZone": "UTC"}) as database:
+        for name, table in tables.items():
+            database.register(name, table)
+        return sorted(database.execute(sql).fetchall(), key=repr)

@@ -1,0 +1,242 @@
+"""The whole path on Spark, from files to a sink, against DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import thetastream as ts
+from tests.conftest import drain, oracle, results, write_batches
+
+START = 1_700_000_000_000_000
+MINUTE = 60_000_000
+SCHEMA = "id bigint, k int, price double, x bigint, name string, t timestamp"
+WINDOW = "abs(epoch_us(r.t) - epoch_us(s.t)) <= 60000000"
+
+
+def rows(rng: np.random.Generator, batch: int, count: int = 250) -> pa.Table:
+    """Tuples of one minute, in no order, with nulls, NaN, both zeros and repeated values."""
+    price = rng.choice([0.0, -0.0, np.nan, *range(1, 40)], count)
+    times = START + batch * MINUTE + rng.integers(0, MINUTE, count)
+    return pa.table(
+        {
+            "id": pa.array(np.arange(count) + 1000 * batch),
+            "k": pa.array(
+                rng.integers(0, 30, count).astype(np.int32), mask=rng.random(count) < 0.1
+            ),
+            "price": pa.array(price, mask=rng.random(count) < 0.1),
+            "x": pa.array(rng.integers(-60, 60, count)),
+            "name": pa.array(rng.choice(["", "a", "ab", "zürich-nord", "zürich-süd"], count)),
+            "t": pa.array(times, pa.timestamp("us", tz="UTC")),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[pa.Table]]:
+    rng = np.random.default_rng(20)
+    return {name: [rows(rng, batch) for batch in range(4)] for name in "rs"}
+
+
+CASES = [
+    ("r.k = s.k", "r.k = s.k", ts.JoinOptions()),
+    ("r.k = s.k", "r.k = s.k", ts.JoinOptions(topology="contrand", units=(3, 2), subgroups=(2, 1))),
+    ("r.k = s.k AND abs(r.x - s.x) <= 9", None, ts.JoinOptions(topology="matrix", units=4)),
+    ("r.name = s.name AND r.price = s.price", None, ts.JoinOptions(units=(1, 3))),
+    ("abs(r.x - s.x) < 4 AND r.name <> s.name", None, ts.JoinOptions()),
+    ("r.price > s.price AND r.x BETWEEN s.x - 2 AND s.x + 7 AND s.x > 0", None, ts.JoinOptions()),
+    ("r.name < s.name AND r.price >= s.price", None, ts.JoinOptions(chunk_rows=500)),
+    ("r.k = s.k OR r.x = s.x", None, ts.JoinOptions(cache_bytes=0)),
+]
+
+
+@pytest.mark.parametrize(("predicate", "duckdb_predicate", "options"), CASES)
+def test_stream_equals_oracle(
+    predicate: str,
+    duckdb_predicate: str | None,
+    options: ts.JoinOptions,
+    sides: dict[str, list[pa.Table]],
+    stream: Callable[..., DataFrame],
+    tmp_path: Path,
+) -> None:
+    frames = {
+        name: stream(write_batches(tmp_path / name, batches), SCHEMA)
+        for name, batches in sides.items()
+    }
+    joined = ts.streams(**frames).join(
+        predicate, within="1 minute", delay="2 minutes", options=options
+    )
+    drain(joined, tmp_path)
+    wanted = oracle(
+        f"SELECT r.id, s.id FROM r, s WHERE ({duckdb_predicate or predicate}) AND {WINDOW}",
+        **{name: pa.concat_tables(batches) for name, batches in sides.items()},
+    )
+    assert len(wanted) > 100
+    assert results(tmp_path, "r_id, s_id") == wanted
+
+
+def test_all_columns_arrive_unchanged(
+    sides: dict[str, list[pa.Table]], stream: Callable[..., DataFrame], tmp_path: Path
+) -> None:
+    frames = {
+        name: stream(write_batches(tmp_path / name, batches[:2]), SCHEMA)
+        for name, batches in sides.items()
+    }
+    joined = ts.streams(**frames).join("r.k = s.k", within="30 seconds", delay="2 minutes")
+    assert joined.columns == [
+        f"{s}_{c}" for s in "rs" for c in ("id", "k", "price", "x", "name", "t")
+    ]
+    drain(joined, tmp_path)
+    wanted = oracle(
+        "SELECT r.*, s.* FROM r, s WHERE r.k = s.k"
+        " AND abs(epoch_us(r.t) - epoch_us(s.t)) <= 30000000",
+        **{name: pa.concat_tables(batches[:2]) for name, batches in sides.items()},
+    )
+    assert results(tmp_path) == wanted
+
+
+def test_asymmetric_window_and_range_in_the_predicate(
+    sides: dict[str, list[pa.Table]], stream: Callable[..., DataFrame], tmp_path: Path
+) -> None:
+    """The Spark way of writing a window means the same as `within`."""
+    tables = {name: pa.concat_tables(batches) for name, batches in sides.items()}
+    wanted = oracle(
+        "SELECT r.id, s.id FROM r, s WHERE r.k = s.k"
+        " AND epoch_us(s.t) - epoch_us(r.t) BETWEEN -20000000 AND 45000000",
+        **tables,
+    )
+    frames = {
+        name: stream(write_batches(tmp_path / name, batches), SCHEMA)
+        for name, batches in sides.items()
+    }
+    by_option = ts.streams(**frames).join(
+        "r.k = s.k", within=("20 seconds", "45 seconds"), delay="1 minute"
+    )
+    drain(by_option, tmp_path / "a")
+    marked = {name: frame.withWatermark("t", "1 minute") for name, frame in frames.items()}
+    by_predicate = ts.streams(**marked).join(
+        "r.k = s.k AND s.t >= r.t - INTERVAL 20 SECONDS AND s.t <= r.t + INTERVAL 45 SECONDS"
+    )
+    drain(by_predicate, tmp_path / "b")
+    assert results(tmp_path / "a", "r_id, s_id") == wanted
+    assert results(tmp_path / "b", "r_id, s_id") == wanted
+
+
+def test_full_history_goes_on_after_a_restart(
+    sides: dict[str, list[pa.Table]], stream: Callable[..., DataFrame], tmp_path: Path
+) -> None:
+    """Each run builds everything anew, so only the checkpoint knows what was stored."""
+    for upto in range(1, 5):
+        frames = {}
+        for name, batches in sides.items():
+            write_batches(tmp_path / name, batches[upto - 1 : upto], first=upto - 1)
+            frames[name] = stream(tmp_path / name, SCHEMA)
+        drain(ts.streams(**frames).join("r.k = s.k AND r.x > s.x"), tmp_path)
+        tables = {name: pa.concat_tables(batches[:upto]) for name, batches in sides.items()}
+        wanted = oracle("SELECT r.id, s.id FROM r, s WHERE r.k = s.k AND r.x > s.x", **tables)
+        assert results(tmp_path, "r_id, s_id") == wanted
+
+
+def test_late_tuples_are_dropped_and_counted(
+    stream: Callable[..., DataFrame], tmp_path: Path
+) -> None:
+    """The third batch brings one tuple older than the watermark of the first two, and one newer."""
+
+    def at(*seconds: int) -> pa.Table:
+        times = pa.array([START + s * 1_000_000 for s in seconds], pa.timestamp("us", tz="UTC"))
+        return pa.table({"id": pa.array(seconds), "t": times})
+
+    left = write_batches(tmp_path / "r", [at(0), at(100), at(79, 91), at(100)])
+    right = write_batches(tmp_path / "s", [at(0), at(100), at(100), at(100)])
+    frames = {
+        "r": stream(left, "id bigint, t timestamp"),
+        "s": stream(right, "id bigint, t timestamp"),
+    }
+    joined = ts.streams(**frames).join("r.id <= s.id", within="30 seconds", delay="10 seconds")
+    query = drain(joined, tmp_path)
+    found = set(results(tmp_path, "r_id, s_id"))
+    assert (91, 100) in found
+    assert (79, 100) not in found
+    assert sum(batch.late for batch in ts.metrics(query)) == 1
+
+
+def test_state_ends_with_the_window(stream: Callable[..., DataFrame], tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    batches = [rows(rng, 10 * number, 40) for number in range(6)]
+    frames = {name: stream(write_batches(tmp_path / name, batches), SCHEMA) for name in "rs"}
+    joined = ts.streams(**frames).join("r.k = s.k", within="1 minute", delay="1 second")
+    query = drain(joined, tmp_path)
+    stored = [batch.stored_rows for batch in ts.metrics(query) if batch.rows_in]
+    assert max(stored) <= 3 * 80
+    assert len(results(tmp_path)) > 0
+
+
+def test_arrival_time(stream: Callable[..., DataFrame], tmp_path: Path) -> None:
+    table = pa.table({"id": pa.array([1, 2, 3])})
+    frames = {
+        name: stream(write_batches(tmp_path / name, [table, table]), "id bigint") for name in "rs"
+    }
+    joined = ts.streams(**frames).join("r.id = s.id", within="1 hour", time=ts.ARRIVAL)
+    assert joined.columns == ["r_id", "s_id"]
+    drain(joined, tmp_path)
+    assert results(tmp_path) == sorted([(i, i) for i in (1, 2, 3)] * 4)
+
+
+def test_batch_frames_take_the_same_way(
+    sides: dict[str, list[pa.Table]], spark: SparkSession, tmp_path: Path
+) -> None:
+    frames = {}
+    for name, batches in sides.items():
+        write_batches(tmp_path / name, batches)
+        frames[name] = spark.read.schema(SCHEMA).parquet(str(tmp_path / name))
+    joined = ts.streams(**frames).join("abs(r.price - s.price) <= 1", within="1 minute")
+    condition = (
+        f"abs(r.price - s.price) <= 1 AND abs(unix_micros(r.t) - unix_micros(s.t)) <= {MINUTE}"
+    )
+    wanted = frames["r"].alias("r").join(frames["s"].alias("s"), F.expr(condition))
+    got = joined.select("r_id", "s_id")
+    expected = wanted.select("r.id", "s.id")
+    assert got.count() == expected.count() > 100
+    assert got.exceptAll(expected).count() == 0
+
+
+def test_types_of_spark_travel(spark: SparkSession) -> None:
+    frame = spark.sql(
+        """SELECT 1 AS id, true AS b, 1Y AS i8, 2S AS i16, 3 AS i32, 4L AS i64, 1.5F AS f32,
+           2.5D AS f64, CAST('3.25' AS DECIMAL(10,2)) AS dec, CAST('1e30' AS DECIMAL(38,2)) AS wide,
+           'text' AS str, X'CAFE' AS bin, DATE '2024-02-29' AS d, TIMESTAMP '2024-02-29 12:00:00' AS ts,
+           TIMESTAMP_NTZ '2024-02-29 12:00:00' AS ntz, INTERVAL '1 02:03:04' DAY TO SECOND AS dt,
+           array(1, 2) AS arr, named_struct('x', 1, 'y', 'z') AS st, map('k', 1) AS m,
+           CAST(NULL AS STRING) AS nothing"""
+    )
+    for column in ("b", "i8", "i16", "i32", "i64", "f32", "f64", "dec", "wide", "str", "bin", "d",
+                   "ts", "ntz", "dt", "arr", "st"):  # fmt: skip
+        joined = ts.streams(l=frame, r=frame).join(f"l.{column} = r.{column}")
+        (row,) = joined.collect()
+        assert row[: len(frame.columns)] == row[len(frame.columns) :]
+        assert list(row[: len(frame.columns)]) == list(frame.collect()[0])
+    for column in (
+        "b",
+        "i8",
+        "i64",
+        "f32",
+        "f64",
+        "dec",
+        "wide",
+        "str",
+        "bin",
+        "d",
+        "ts",
+        "ntz",
+        "dt",
+    ):
+        joined = ts.streams(l=frame, r=frame).join(f"l.{column} <= r.{column} AND l.id = r.id")
+        assert joined.count() == 1, column
+        joined = ts.streams(l=frame, r=frame).join(f"l.{column} < r.{column}")
+        assert joined.count() == 0, column

@@ -1,0 +1,220 @@
+"""What Spark, the session or the checkpoint makes impossible is refused, with the way out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import thetastream as ts
+from tests.conftest import drain, write_batches
+from thetastream.runtime import shipped
+
+TABLE = pa.table({"id": pa.array([1, 2]), "v": pa.array([1.0, 2.0])})
+SCHEMA = "id bigint, v double"
+
+
+@pytest.fixture
+def pair(stream: Callable[..., DataFrame], tmp_path: Path) -> ts.Streams:
+    left, right = (stream(write_batches(tmp_path / n, [TABLE]), SCHEMA) for n in "rs")
+    return ts.streams(r=left, s=right)
+
+
+@pytest.fixture
+def timed(spark: SparkSession) -> DataFrame:
+    return spark.readStream.format("rate").load()
+
+
+def test_wrong_state_store(pair: ts.Streams, spark: SparkSession) -> None:
+    name = "spark.sql.streaming.stateStore.providerClass"
+    good = spark.conf.get(name)
+    spark.conf.set(
+        name, "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    )
+    try:
+        with pytest.raises(ts.SettingError, match=r"spark\.conf\.set.*RocksDBStateStoreProvider"):
+            pair.join("r.id = s.id")
+    finally:
+        spark.conf.set(name, good)
+
+
+def test_state_format_that_can_lose_rows(pair: ts.Streams, spark: SparkSession) -> None:
+    name = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+    spark.conf.set(name, "1")
+    try:
+        with pytest.raises(ts.SettingError, match=r'checkpointFormatVersion", "2"'):
+            pair.join("r.id = s.id")
+    finally:
+        spark.conf.set(name, "2")
+
+
+def test_window_without_time(pair: ts.Streams) -> None:
+    with pytest.raises(ts.WindowError, match=r"no timestamp column[\s\S]*ts\.ARRIVAL"):
+        pair.join("r.id = s.id", within="1 minute", delay="1 second")
+
+
+def test_window_without_watermark(timed: DataFrame) -> None:
+    with pytest.raises(ts.WindowError, match=r'no watermark[\s\S]*delay="5 seconds"'):
+        ts.streams(r=timed, s=timed).join("r.value = s.value", within="1 minute")
+
+
+def test_two_timestamps(timed: DataFrame) -> None:
+    double = timed.withColumn("other", F.col("timestamp"))
+    with pytest.raises(ts.WindowError, match=r"several timestamps[\s\S]*time="):
+        ts.streams(r=double, s=timed).join(
+            "r.value = s.value", within="1 minute", delay="0 seconds"
+        )
+
+
+def test_watermark_on_another_column(timed: DataFrame) -> None:
+    double = timed.withColumn("other", F.col("timestamp")).withWatermark("other", "1 second")
+    with pytest.raises(ts.WindowError, match="watermark on 'other'"):
+        ts.streams(r=double, s=timed).join(
+            "r.value = s.value", within="1 minute", delay="0 seconds", time="timestamp"
+        )
+
+
+def test_time_that_is_no_timestamp(timed: DataFrame) -> None:
+    with pytest.raises(ts.WindowError, match=r"'value'.*bigint, not a timestamp"):
+        ts.streams(r=timed, s=timed).join(
+            "r.value = s.value", within="1 minute", delay="0 seconds", time="value"
+        )
+
+
+def test_delay_without_window(pair: ts.Streams) -> None:
+    with pytest.raises(ts.WindowError, match="no window"):
+        pair.join("r.id = s.id", delay="1 minute")
+
+
+def test_outer_join(pair: ts.Streams) -> None:
+    with pytest.raises(ts.OptionError, match="how='left'"):
+        pair.join("r.id = s.id", how="left")
+
+
+def test_stream_with_batch(timed: DataFrame, spark: SparkSession) -> None:
+    with pytest.raises(ts.OptionError, match="s is a batch DataFrame"):
+        ts.streams(r=timed, s=spark.range(3))
+
+
+def test_one_stream(timed: DataFrame) -> None:
+    with pytest.raises(ts.OptionError, match="a join takes two"):
+        ts.streams(r=timed)
+
+
+def test_not_a_frame(timed: DataFrame) -> None:
+    with pytest.raises(ts.OptionError, match="s is a list"):
+        ts.streams(r=timed, s=[1])  # type: ignore[arg-type]
+
+
+def test_column_that_cannot_travel(spark: SparkSession) -> None:
+    odd = spark.sql("SELECT 1 AS id, make_interval(1, 2) AS gap")
+    with pytest.raises(ts.UnsupportedColumnError, match="'gap'"):
+        ts.streams(r=odd, s=odd).join("r.id = s.id")
+
+
+def test_result_columns_that_clash(spark: SparkSession) -> None:
+    left = spark.sql("SELECT 1 AS id, 2 AS s_id")
+    with pytest.raises(ts.OptionError, match="'s_id'"):
+        ts.streams(r=left, s=spark.sql("SELECT 1 AS id")).join("r.id = s.id")
+
+
+@pytest.mark.parametrize(
+    ("predicate", "error", "caret"),
+    [
+        ("r.id = s.nope", ts.UnknownColumnError, "         ^^^^"),
+        ("r.id = t.id", ts.UnknownStreamError, "       ^"),
+        ("id = s.id", ts.AmbiguousColumnError, "^^"),
+        ("r.id = ", ts.ParseError, "^"),
+        ("r.id + s.id", ts.NotBooleanError, "^"),
+        ("r.id = array(s.id)", ts.TypeMismatchError, "^"),
+        ("r.id = s.id AND rand() < 0.5", ts.RefusedExpressionError, "^^^^"),
+        ("reflect('java.lang.System', 'exit') = s.id", ts.RefusedExpressionError, "^"),
+    ],
+)
+def test_caret(
+    predicate: str, error: type[ts.PredicateError], caret: str, pair: ts.Streams
+) -> None:
+    with pytest.raises(error) as caught:
+        pair.join(predicate)
+    shown = str(caught.value).splitlines()
+    assert f"  {predicate}" in shown
+    assert caret in shown[shown.index(f"  {predicate}") + 1]
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("second", "part"),
+    [
+        ({"predicate": "r.id < s.id"}, "predicate"),
+        ({"options": ts.JoinOptions(units=4)}, "units"),
+        ({"options": ts.JoinOptions(topology="random")}, "routing"),
+    ],
+)
+def test_checkpoint_of_another_query(
+    second: dict[str, object],
+    part: str,
+    stream: Callable[..., DataFrame],
+    tmp_path: Path,
+) -> None:
+    def joined(batch: int, **change: object) -> DataFrame:
+        frames = {}
+        for name in "rs":
+            write_batches(tmp_path / name, [TABLE], first=batch)
+            frames[name] = stream(tmp_path / name, SCHEMA)
+        return ts.streams(**frames).join(**{"predicate": "r.id = s.id", **change})  # type: ignore[arg-type]
+
+    drain(joined(0), tmp_path)
+    with pytest.raises(StreamingQueryException) as caught:
+        drain(joined(1, **second), tmp_path)
+    message = str(caught.value)
+    assert "FingerprintError" in message
+    assert f"{part}: was" in message
+    assert f"join built at {__file__}:" in message
+    drain(joined(2), tmp_path)
+
+
+def test_other_columns_on_a_checkpoint(stream: Callable[..., DataFrame], tmp_path: Path) -> None:
+    frames = {name: stream(write_batches(tmp_path / name, [TABLE]), SCHEMA) for name in "rs"}
+    drain(ts.streams(**frames).join("r.id = s.id"), tmp_path)
+    for name in "rs":
+        write_batches(tmp_path / name, [TABLE], first=1)
+    frames = {name: stream(tmp_path / name, "id bigint, v double, w int") for name in "rs"}
+    with pytest.raises(StreamingQueryException, match="columns changed"):
+        drain(ts.streams(**frames).join("r.id = s.id"), tmp_path)
+
+
+def test_package_missing_on_the_workers(tmp_path: Path) -> None:
+    """The shipped closure runs where the library cannot be imported, and says so."""
+    closure = tmp_path / "closure"
+    closure.write_bytes(cloudpickle.dumps(shipped.router("{}", 0, "0")))
+    program = (
+        "import sys; sys.modules['thetastream'] = None\n"
+        "from pyspark import cloudpickle\n"
+        f"route = cloudpickle.loads(open({str(closure)!r}, 'rb').read())\n"
+        "list(route(iter([])))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ},
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "missing on the Spark workers" in done.stderr
+    assert "What to do: install thetastream" in done.stderr
+
+
+def test_other_version_on_the_workers() -> None:
+    with pytest.raises(RuntimeError, match="install the same version on both"):
+        list(shipped.router("{}", 0, "0.0.1")(iter([])))
