@@ -88,7 +88,7 @@ def results(folder: Path, columns: str = "*") -> Rows:
     names = committed_files(folder / "out")
     if not names:
         return []
-    with duckdb.connect(config={"TimeZone": "UTC"}) as database:
+    with duckdb.connect() as database:
         query = f"SELECT {columns} FROM read_parquet($1)"
         return sorted(database.execute(query, [names]).fetchall(), key=repr)
 
@@ -105,7 +105,7 @@ def committed_files(sink: Path) -> list[str]:
 
 def oracle(sql: str, **tables: pa.Table) -> Rows:
     """The rows of a DuckDB query over Arrow tables."""
-    with duckdb.connect(config={"TimeZone": "UTC"}) as database:
+    with duckdb.connect() as database:
         for name, table in tables.items():
             database.register(name, table)
         return sorted(database.execute(sql).fetchall(), key=repr)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -10,18 +10,26 @@ _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 _PLAIN = pa.ipc.IpcWriteOptions()
 
 
-def to_bytes(batch: pa.RecordBatch, *, compress: bool = False) -> pa.Buffer:
-    """The batch as an Arrow IPC stream of one batch."""
+def to_bytes(*batches: pa.RecordBatch, compress: bool = False) -> pa.Buffer:
+    """The batches, of one schema, as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=_LZ4 if compress else _PLAIN) as writer:
-        writer.write_batch(batch)
+    options = _LZ4 if compress else _PLAIN
+    with pa.ipc.new_stream(sink, batches[0].schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
     return sink.getvalue()
 
 
-def from_bytes(data: pa.Buffer | bytes) -> pa.RecordBatch:
-    """The batch in an Arrow IPC stream of one batch; the columns point into `data` if they can."""
+def read_batches(data: pa.Buffer | bytes) -> Iterator[pa.RecordBatch]:
+    """The batches in an Arrow IPC stream; their columns point into `data` if they can."""
     with pa.ipc.open_stream(data) as reader:
-        return reader.read_next_batch()
+        yield from reader
+
+
+def from_bytes(data: pa.Buffer | bytes) -> pa.RecordBatch:
+    """The only batch in an Arrow IPC stream."""
+    (batch,) = read_batches(data)
+    return batch
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -74,9 +74,10 @@ def test_nothing_drives_a_cross_join(plan: Callable[..., Plan]) -> None:
 @pytest.mark.parametrize(
     ("given", "period"),
     [
-        ({"within": "10 minutes"}, 120_000_000),
+        ({"within": "10 minutes"}, 60_000_000),
         ({"within": ("0 s", "10 s")}, 1_000_000),
         ({"within": "1 us"}, 1),
+        ({"within": "10 s", "delay": 600_000_000}, 60_000_000),
         ({"within": "10 minutes", "options": {"archive_period": "30 s"}}, 30_000_000),
         ({}, None),
     ],
@@ -87,10 +88,12 @@ def test_archive_period(
     assert plan("r.id = s.id", time=TIMES, **given).spec.archive_period == period
 
 
-def test_a_window_open_on_one_side_has_no_archive_period(plan: Callable[..., Plan]) -> None:
-    spec = plan("r.id = s.id AND r.at <= s.at", time=TIMES).spec
+def test_a_window_open_on_one_side_still_has_an_archive_period(plan: Callable[..., Plan]) -> None:
+    """The stream that the closed end bounds is still expired."""
+    spec = plan("r.id = s.id AND r.at <= s.at + INTERVAL 1 MINUTE", time=TIMES).spec
     assert spec.window is not None
-    assert spec.archive_period is None
+    assert (spec.window.keeps(0), spec.window.keeps(1)) == (None, 60_000_000)
+    assert spec.archive_period == 6_000_000
 
 
 def test_text(plan: Callable[..., Plan]) -> None:
@@ -124,7 +127,7 @@ def test_text(plan: Callable[..., Plan]) -> None:
         "as many as tasks run at a time (4)",
         "  window             r and s at most 10 minutes apart         "
         "within and the time ranges of the predicate",
-        "  archive period     2 minutes                                a 10th of the window",
+        "  archive period     1 minute                                 a 10th of the window",
     ]
     assert text.split("\n")[-6:] == [
         "  topology  memory  bandwidth",

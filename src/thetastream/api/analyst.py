@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
@@ -46,10 +48,11 @@ class SparkAnalyst:
         """The type of an expression over a stream."""
         question = (stream, sql)
         if question not in self._types:
-            try:
-                field = self._frames[stream].selectExpr(sql).schema.fields[0]
-            except (AnalysisException, ParseException) as error:
-                raise AnalysisFailure(_first_line(error)) from error
+            with _quiet():
+                try:
+                    field = self._frames[stream].selectExpr(sql).schema.fields[0]
+                except (AnalysisException, ParseException) as error:
+                    raise AnalysisFailure(_first_line(error)) from error
             self._types[question] = field.dataType.simpleString()
         return self._types[question]
 
@@ -62,16 +65,29 @@ class SparkAnalyst:
 
     def _ask_common(self, left: str, right: str) -> str | None:
         first, second = f"CAST(NULL AS {left})", f"CAST(NULL AS {right})"
-        try:
-            _ = self._spark.sql(f"SELECT {first} <= {second}").schema
-            both = self._spark.sql(f"SELECT coalesce({first}, {second})")
-            return str(both.schema.fields[0].dataType.simpleString())
-        except (AnalysisException, ParseException):
-            return None
+        with _quiet():
+            try:
+                _ = self._spark.sql(f"SELECT {first} <= {second}").schema
+                both = self._spark.sql(f"SELECT coalesce({first}, {second})")
+                return str(both.schema.fields[0].dataType.simpleString())
+            except (AnalysisException, ParseException):
+                return None
 
     def _setting(self, name: str) -> str:
         # No default of ours: all of these have one in Spark, and it may refuse another.
         return str(self._spark.conf.get(name))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """PySpark logs each refusal with its stack, but here a refusal is an answer."""
+    logger = logging.getLogger("SQLQueryContextLogger")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _first_line(error: Exception) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from thetastream.runtime.dataflow import OBSERVATION
@@ -50,7 +51,7 @@ class BatchMetrics:
     lag: float
     """Seconds by which the watermark trails the newest event time."""
     units: tuple[UnitLoad, ...]
-    """Empty for a batch whose reports Spark did not deliver."""
+    """Empty for a batch without rows, and when Spark did not deliver the reports."""
 
     @property
     def rows_per_second(self) -> float:
@@ -60,30 +61,37 @@ class BatchMetrics:
 
 def metrics(query: StreamingQuery) -> list[BatchMetrics]:
     """The query's recent batches, oldest first."""
-    return [_batch(json.loads(progress.json)) for progress in query.recentProgress]
+    batches: list[BatchMetrics] = []
+    for progress in query.recentProgress:
+        batch = _batch(progress)
+        if not batch.units and batches:
+            # No unit had a turn, so the state is what it was.
+            last = batches[-1]
+            batch = replace(batch, stored_rows=last.stored_rows, stored_bytes=last.stored_bytes)
+        batches.append(batch)
+    return batches
 
 
-def _batch(progress: dict[str, Any]) -> BatchMetrics:
+def _batch(progress: StreamingQueryProgress) -> BatchMetrics:
     units = []
-    for name, row in sorted(progress.get("observedMetrics", {}).items()):
+    for name, row in sorted((progress.observedMetrics or {}).items()):
         if not name.startswith(OBSERVATION):
             continue
-        for report in row.values():
-            if report:
-                fields = json.loads(report)
-                heavy = tuple((key, count) for key, count in fields.pop("heavy"))
-                units.append(UnitLoad(heavy=heavy, **fields))
+        for report in _reports(row):
+            fields = json.loads(report)
+            heavy = tuple((key, count) for key, count in fields.pop("heavy"))
+            units.append(UnitLoad(heavy=heavy, **fields))
     units.sort(key=lambda unit: unit.unit)
-    times = progress.get("eventTime") or {}
+    times = progress.eventTime or {}
     watermark = _time(times.get("watermark"))
     newest = _time(times.get("max"))
     if watermark is not None and watermark.timestamp() <= 0:
         watermark = None
     lag = (newest - watermark).total_seconds() if newest and watermark else 0.0
     return BatchMetrics(
-        batch=progress["batchId"],
-        rows_in=progress["numInputRows"],
-        seconds=progress["durationMs"].get("triggerExecution", 0) / 1000,
+        batch=progress.batchId,
+        rows_in=progress.numInputRows,
+        seconds=(progress.durationMs or {}).get("triggerExecution", 0) / 1000,
         results=sum(unit.results for unit in units),
         late=sum(unit.late for unit in units),
         stored_rows=sum(unit.stored_rows for unit in units),
@@ -92,6 +100,17 @@ def _batch(progress: dict[str, Any]) -> BatchMetrics:
         lag=lag,
         units=tuple(units),
     )
+
+
+def _reports(row: object) -> Iterator[str]:
+    """The units' reports in an observed row; a unit that had no turn left none."""
+    if isinstance(row, str):
+        if row.startswith("{"):
+            yield row
+    elif isinstance(row, list | tuple):
+        # On Connect the values are a list of their own, beside their names.
+        for item in row:
+            yield from _reports(item)
 
 
 def _time(text: str | None) -> datetime | None:

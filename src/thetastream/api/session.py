@@ -50,6 +50,9 @@ def session(
     `cores` defaults to all of the machine. For a cluster, make the session yourself: the settings
     that matter are in `docs/deployment.md`, and a join that misses one says so.
     """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
     workers = cores or os.cpu_count() or 1
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (

@@ -77,13 +77,13 @@ class Streams:
         the only timestamp.
         """
         settings = options or JoinOptions()
-        timed, plan = self._plan(predicate, within, time, how, settings)
+        timed, plan = self._plan(predicate, within, time, how, settings, delay)
         windowed = plan.spec.window is not None
         if delay is not None and not windowed:
             raise WindowError(
                 "a delay was given, but there is no window",
-                hint='add within="10 minutes", or leave the delay out: a full history has no late'
-                " rows",
+                hint='add within="10 minutes", or time=... if the window is in the predicate;'
+                " a full history has no late rows and needs no delay",
             )
         if self._streaming:
             check_session(self._spark)
@@ -115,16 +115,20 @@ class Streams:
 
         `print(plan.explain())` shows it as text; a notebook shows it by itself.
         """
-        if delay is not None:
-            _microseconds(delay)
-        return self._plan(predicate, within, time, how, options or JoinOptions())[1]
+        return self._plan(predicate, within, time, how, options or JoinOptions(), delay)[1]
 
     @property
     def _spark(self) -> SparkSession:
         return next(iter(self._frames.values())).sparkSession
 
     def _plan(
-        self, predicate: str, within: Within, time: Time, how: str, options: JoinOptions
+        self,
+        predicate: str,
+        within: Within,
+        time: Time,
+        how: str,
+        options: JoinOptions,
+        delay: Duration | None,
     ) -> tuple[dict[str, TimedFrame], Plan]:
         if how != "inner":
             raise OptionError(
@@ -142,6 +146,7 @@ class Streams:
             analyst=analyst,
             origin=_origin(),
             fixed_zone=analyst.fixed_zone,
+            delay=0 if delay is None else _microseconds(delay),
         )
         return timed, plan
 

@@ -34,21 +34,22 @@ class Manifest:
             raw: dict[str, Any] = json.loads(text)
             version = raw["format"]
         except (ValueError, KeyError, TypeError) as error:
-            raise StateError(
-                "the state of a join unit is not a manifest",
-                detail=f"{type(error).__name__}: {error}",
-                hint="restore the checkpoint from a copy, or start with a new one",
-            ) from error
+            raise _no_manifest(error) from error
         if version != FORMAT:
             raise ManifestVersionError(
                 f"the checkpoint holds state in format {version}; this release reads {FORMAT}",
                 hint="run the release that wrote it, or start with a new checkpoint",
             )
-        _compare(raw["fingerprint"], spec)
-        chains = tuple(
-            _chain(spec, stream, subs_from_json(subs)) for stream, subs in enumerate(raw["chains"])
-        )
-        return cls(raw["sequence"], chains, raw["counters"])
+        try:
+            stored: dict[str, str] = raw["fingerprint"]
+            _compare(stored, spec)
+            chains = tuple(
+                _chain(spec, stream, subs_from_json(subs))
+                for stream, subs in enumerate(raw["chains"])
+            )
+            return cls(raw["sequence"], chains, raw["counters"])
+        except (AttributeError, ValueError, LookupError, TypeError) as error:
+            raise _no_manifest(error) from error
 
     def write(self, spec: JoinSpec) -> str:
         """The manifest as text."""
@@ -64,11 +65,21 @@ class Manifest:
         )
 
 
+def _no_manifest(error: Exception) -> StateError:
+    return StateError(
+        "the state of a join unit is not a manifest",
+        detail=f"{type(error).__name__}: {error}",
+        hint="restore the checkpoint from a copy, or start with a new one",
+    )
+
+
 def _chain(spec: JoinSpec, stream: int, subs: list[Any]) -> Chain:
+    keeps = spec.window.keeps(stream) if spec.window else None
     return Chain(
         time=spec.streams[stream].time,
-        keeps=spec.window.keeps(stream) if spec.window else None,
-        period=spec.archive_period,
+        keeps=keeps,
+        # What never expires is one sub-index: its runs are merged into ever larger ones.
+        period=None if keeps is None else spec.archive_period,
         subs=subs,
     )
 

@@ -44,6 +44,14 @@ def decode_part(
     return Part(tuples.batch, tuples.keys, order)
 
 
+def missing_part(meta: PartMeta, spec: JoinSpec, stream: int) -> CorruptRunError:
+    """The error for a part that the manifest lists and the store does not have."""
+    return CorruptRunError(
+        f"stored part {meta.id} of stream {spec.streams[stream].name!r} is missing",
+        hint="restore the checkpoint from a copy, or start with a new one",
+    )
+
+
 class Runner:
     """Runs a join batch by batch."""
 
@@ -77,14 +85,16 @@ class Runner:
         )
 
         def load(meta: PartMeta, order: SortOrder, stream: int) -> Part:
+            if meta.id not in state.parts:
+                raise missing_part(meta, spec, stream)
             return decode_part(state.parts[meta.id], meta, spec, order, stream)
 
-        results = []
+        results: list[pa.RecordBatch] = []
         unit = Unit(spec, number, manifest, load, chunk_rows=self._chunk_rows)
         for step in unit.process(packs, watermark):
             match step:
-                case Emit(batch):
-                    results.append(batch)
+                case Emit(batches):
+                    results += batches
                 case PutPart(meta, data, _):
                     state.parts[meta.id] = data.to_pybytes()
                 case DropPart(meta):

@@ -26,8 +26,12 @@ from thetastream.spec import JoinSpec
 from thetastream.topology.dispatcher import Pack
 from thetastream.topology.routes import HOME, PROBE, STORE
 
-PART_BYTES = 6 * 1024**2
-"""Arrow bytes of a part: the state store's channel needs about ten times a value's size."""
+PART_BYTES = 12 * 1024**2
+"""Arrow bytes of a part before compression: the state store's channel needs about ten times a
+value's size in memory, and a probe wants few parts."""
+
+EMIT_BYTES = 16 * 1024**2
+"""Arrow bytes of results that leave the unit at a time."""
 
 HEAVY_HITTERS = 3
 """Most frequent keys that a report names."""
@@ -37,7 +41,7 @@ HEAVY_HITTERS = 3
 class Emit:
     """Results leave the unit."""
 
-    batch: pa.RecordBatch
+    batches: tuple[pa.RecordBatch, ...]
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class Unit:
         for stream, mine in enumerate(by_stream):
             probing, storing = self._sorted(stream, mine, watermark)
             if probing is not None:
-                yield from self._probe(stream, probing)
+                yield from _gathered(self._probe(stream, probing), self._chunk_rows)
             if storing is not None:
                 manifest.chains[stream].insert(self._run(stream, storing))
         for stream, chain in enumerate(manifest.chains):
@@ -157,7 +161,7 @@ class Unit:
             self._report.late += late
         return tuples.take(np.flatnonzero(on_time))
 
-    def _probe(self, stream: int, tuples: Tuples) -> Iterator[Emit]:
+    def _probe(self, stream: int, tuples: Tuples) -> Iterator[pa.RecordBatch]:
         stored = 1 - stream
         self._report.probes += len(tuples)
         probe = Probe(self._spec, stream, tuples)
@@ -166,12 +170,14 @@ class Unit:
             if len(rows) == 0:
                 continue
             part = self._part(meta, stored)
-            for probing, partners in probe.matches(part, rows, self._chunk_rows):
+            width = _row_bytes(tuples) + _row_bytes(part)
+            limit = max(1, min(self._chunk_rows, EMIT_BYTES // width))
+            for probing, partners in probe.matches(part, rows, limit):
                 self._report.results += len(probing)
                 if stream == 0:
-                    yield Emit(self._result(tuples, probing, part, partners))
+                    yield self._result(tuples, probing, part, partners)
                 else:
-                    yield Emit(self._result(part, partners, tuples, probing))
+                    yield self._result(part, partners, tuples, probing)
 
     def _result(
         self, left: Tuples, left_rows: Int64s, right: Tuples, right_rows: Int64s
@@ -254,6 +260,25 @@ class Unit:
         report.runs = sum(len(sub.runs) for chain in self._manifest.chains for sub in chain.subs)
         report.busy = time.perf_counter() - started
         return report
+
+
+def _gathered(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[Emit]:
+    """Small batches of results put together: each that leaves costs a turn through Spark."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= chunk_rows or size >= EMIT_BYTES:
+            yield Emit(tuple(waiting))
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield Emit(tuple(waiting))
+
+
+def _row_bytes(tuples: Tuples) -> int:
+    return 1 + int(tuples.batch.nbytes) // max(1, len(tuples))
 
 
 def _joined(tuples: Sequence[Tuples], order: SortOrder) -> Tuples | None:

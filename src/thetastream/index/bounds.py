@@ -103,13 +103,14 @@ def _float_interval(
     count = len(keys)
     low = np.full(count, INT64_MIN)
     high = np.full(count, INT64_MAX)
+    # Scaled one by one: their sum may be infinite, and infinity less infinity is no bound.
     with np.errstate(over="ignore"):
         if first is not None:
             step = float(first.value)
-            widened = values + step - slack * (magnitude + abs(step))
+            widened = values + step - (slack * magnitude + slack * abs(step))
             low = encode_floats(widened, nan_low=nan_low)
         if last is not None:
             step = float(last.value)
-            widened = values + step + slack * (magnitude + abs(step))
+            widened = values + step + (slack * magnitude + slack * abs(step))
             high = encode_floats(widened, nan_low=nan_low)
     return Interval(low, high)

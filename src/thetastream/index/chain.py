@@ -1,10 +1,10 @@
 """The chained in-memory index: sub-indexes in the order of time, each a few sorted runs.
 
 Tuples go into the active sub-index; once the times in it span more than the archive period it is
-sealed, its runs are merged once, and a new one is started. A sub-index whose newest tuple the
-watermark has passed by more than the window is dropped whole. Over a full history there is one
-sub-index, and runs of similar size are merged into ever larger ones, so that their number stays
-logarithmic in the number of tuples.
+sealed, its runs are merged once, and a new one is started. A run whose newest tuple the watermark
+has passed by more than the window is dropped whole, a sub-index with its last run. Over a full
+history there is one sub-index, and runs of similar size are merged into ever larger ones, so that
+their number stays logarithmic in the number of tuples.
 
 The chain holds metadata only. What must be read, written or dropped is told to the caller.
 """
@@ -35,6 +35,10 @@ class Run:
     def rows(self) -> int:
         """Tuples in the run."""
         return sum(part.rows for part in self.parts)
+
+    def newest(self, time: int) -> int:
+        """The largest time in the run."""
+        return max(part.high[time] for part in self.parts)
 
 
 @dataclass
@@ -73,15 +77,17 @@ class Chain:
             yield from sub.parts()
 
     def expire(self, watermark: int | None) -> list[PartMeta]:
-        """Drop the sub-indexes that nothing to come can match; returns their parts."""
+        """Drop the runs that nothing to come can match; returns their parts."""
         if watermark is None or self._time is None or self._keeps is None:
             return []
-        time, keeps = self._time, self._keeps
-        dead = [sub for sub in self.subs if sub.times(time)[1] + keeps < watermark]
-        if not dead:
-            return []
-        self.subs = [sub for sub in self.subs if sub not in dead]
-        return [part for sub in dead for part in sub.parts()]
+        oldest = watermark - self._keeps
+        dead = []
+        for sub in self.subs:
+            # Run by run: a window with one end has no period that would seal a sub-index.
+            dead += [run for run in sub.runs if run.newest(self._time) < oldest]
+            sub.runs = [run for run in sub.runs if run.newest(self._time) >= oldest]
+        self.subs = [sub for sub in self.subs if sub.runs]
+        return [part for run in dead for part in run.parts]
 
     def insert(self, run: Run) -> None:
         """Add a run to the active sub-index, and seal that if it now spans the archive period."""

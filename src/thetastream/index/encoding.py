@@ -70,7 +70,8 @@ def encode_integers(column: pa.Array) -> Int64s:
 
 def encode_floats(values: Float64s, *, nan_low: bool = False) -> Int64s:
     """Doubles in Spark's order; NaN at the top, or at the bottom if asked."""
-    bits = (values + 0.0).view(np.int64)  # adding zero turns -0.0 into 0.0
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        bits = (values + 0.0).view(np.int64)  # adding zero turns -0.0 into 0.0
     encoded = bits ^ ((bits >> 63) & _MANTISSA_AND_EXPONENT)
     missing = np.isnan(values)
     if missing.any():
@@ -87,7 +88,8 @@ def decode_floats(encoded: Int64s) -> Float64s:
 
 
 def _floats(column: pa.Array) -> Float64s:
-    values: Float64s = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        values: Float64s = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
     return values
 
 

@@ -166,9 +166,12 @@ def sort_order(keys: Sequence[Int64s], order: SortOrder) -> Int64s | None:
         if order.range is None:
             return None
         return np.argsort(keys[order.range])
-    rows = np.argsort(keys[order.equality])
     if order.range is None:
-        return rows
+        return np.argsort(keys[order.equality])
+    packed = _packed(keys[order.equality], keys[order.range])
+    if packed is not None:
+        return np.argsort(packed)
+    rows = np.argsort(keys[order.equality])
     # The fast sort leaves ties in any order; only tuples that share a key need the second sort.
     ranked = keys[order.equality][rows]
     tied = np.zeros(len(rows) + 1, dtype=bool)
@@ -179,3 +182,15 @@ def sort_order(keys: Sequence[Int64s], order: SortOrder) -> Int64s | None:
         again = np.lexsort((keys[order.range][subset], ranked[members]))
         rows[members] = subset[again]
     return rows
+
+
+def _packed(first: Int64s, second: Int64s) -> Int64s | None:
+    """Both keys in one integer with the order of the pair, if there is room for that."""
+    if len(first) == 0:
+        return None
+    low, high = int(first.min()), int(first.max())
+    start, end = int(second.min()), int(second.max())
+    bits = (end - start).bit_length()
+    if (high - low).bit_length() + bits > 63:
+        return None
+    return ((first - low) << bits) | (second - start)

@@ -82,25 +82,26 @@ def plan_join(
     analyst: Analyst,
     origin: str = "",
     fixed_zone: bool = False,
+    delay: int = 0,
 ) -> Plan:
     """The plan of a join of two streams.
 
     `time` names the event-time column of each stream that has one. `fixed_zone` says that the
     session's time zone never changes its offset (UTC, +02:00): then days have 24 hours, and time
-    ranges in the predicate are exact.
+    ranges in the predicate are exact. `delay` is how late a tuple may be, in microseconds.
     """
     if len(streams) != 2:
         raise OptionError(
             f"{len(streams)} streams were given; a join takes two",
-            hint="join two of them first, and the result with the next",
+            hint="write the join of two to a sink, and join a stream from there with the third",
         )
     names = Names(streams, case_sensitive=analyst.case_sensitive)
     scope = Scope(predicate, names, analyst, fixed_zone)
     tree = parse_predicate(predicate, names, (options or JoinOptions()).functions)
-    plan = _Planner(scope, options or JoinOptions(), within, time or {}).plan(tree, origin)
+    plan = _Planner(scope, options or JoinOptions(), within, time or {}, delay).plan(tree, origin)
     if plan.spec.window is None and time:
         # Without a window the event time is a column like any other, and may be NULL.
-        return _Planner(scope, options or JoinOptions(), None, {}).plan(tree, origin)
+        return _Planner(scope, options or JoinOptions(), None, {}, delay).plan(tree, origin)
     return plan
 
 
@@ -108,8 +109,14 @@ class _Planner:
     """The steps of one plan, in order."""
 
     def __init__(
-        self, scope: Scope, options: JoinOptions, within: Within, time: Mapping[str, str | None]
+        self,
+        scope: Scope,
+        options: JoinOptions,
+        within: Within,
+        time: Mapping[str, str | None],
+        delay: int,
     ) -> None:
+        self.delay = delay
         self.scope = scope
         self.options = options
         self.tables = (KeyTable(0, scope), KeyTable(1, scope))
@@ -285,11 +292,14 @@ class _Planner:
         )
 
     def _archive_period(self, window: Window | None) -> int | None:
-        if window is None or window.low is None or window.high is None:
+        keeps = [] if window is None else [window.keeps(0), window.keeps(1)]
+        finite = [abs(length) for length in keeps if length is not None]
+        if not finite:
             return None
         if self.options.archive_period != "auto":
             return max(1, parse_duration(self.options.archive_period, "archive_period"))
-        return max(1, (window.high - window.low) // ARCHIVE_PERIODS)
+        # Tuples outlive a window that is shorter than the delay.
+        return max(1, max(*finite, self.delay) // ARCHIVE_PERIODS)
 
     # -- decisions ------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ def driver(equality: Equality | None, ranges: tuple[Range, ...], keys: list[KeyS
 
 
 def choose(found: Driver, options: JoinOptions, parallelism: int) -> Choice:
-    """The topology that the options ask for, or else the cheapest that fits the predicate."""
+    """The topology that the options ask for, or else the one that suits the driving predicate."""
     fitting = [
         routing
         for routing in Routing

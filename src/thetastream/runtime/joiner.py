@@ -74,9 +74,9 @@ class Joiner:
         # Spark's watermark starts at zero, which means that there is none yet.
         for step in unit.process(packs, watermark * 1000 if watermark > 0 else None):
             match step:
-                case Emit(batch):
-                    blob = arrow.to_bytes(batch).to_pybytes()
-                    yield _frame(number, batch.num_rows, blob, None)
+                case Emit(batches):
+                    blob = arrow.to_bytes(*batches).to_pybytes()
+                    yield _frame(number, sum(b.num_rows for b in batches), blob, None)
                 case PutPart(meta, data, part):
                     self._parts.updateValue((meta.id,), (data.to_pybytes(),))
                     self._cache.put(meta.id, part)

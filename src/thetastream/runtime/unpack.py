@@ -16,4 +16,4 @@ def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for position in range(len(blobs)):
             data = blobs[position].as_buffer()
             if data is not None:
-                yield arrow.from_bytes(data)
+                yield from arrow.read_batches(data)

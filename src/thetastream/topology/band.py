@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from thetastream.index.encoding import Bools, Int64s, decode_floats
+from thetastream.index.encoding import INT64_MAX, Bools, Int64s, decode_floats
 from thetastream.topology.routes import (
     Route,
     RoutingKeys,
@@ -56,7 +56,7 @@ class BandBuckets:
 
     def _bucket(self, keys: Int64s, stream: int) -> Int64s:
         if not self._floating[stream]:
-            return np.floor_divide(keys, np.int64(self._width))
+            return np.floor_divide(keys, np.int64(min(self._width, INT64_MAX)))
         with np.errstate(invalid="ignore", over="ignore"):
             scaled = np.floor(decode_floats(keys) / self._width)
         # NaN decodes from either end of the encoding, and stays at that end.
@@ -67,9 +67,9 @@ class BandBuckets:
         self, stored: int, first: Int64s, last: Int64s
     ) -> Iterator[tuple[int, Bools | None]]:
         units = self._units[stored]
-        # Not last - first, which may overflow: a far end is recognised by its distance in floats.
-        distance = last.astype(np.float64) - first.astype(np.float64)
-        wide = distance >= min(MOST_BUCKETS, units)
+        # In unsigned integers a distance wraps to itself, however far the ends are apart.
+        distance = last.view(np.uint64) - first.view(np.uint64)
+        wide = (last >= first) & (distance >= np.uint64(min(MOST_BUCKETS, units)))
         touched = []
         for step in range(min(MOST_BUCKETS, units)):
             with np.errstate(over="ignore"):
@@ -79,7 +79,7 @@ class BandBuckets:
                 break
             touched.append((remainder(mixed(bucket), units), inside))
         for unit in range(units):
-            rows = wide & (distance >= 0)
+            rows = wide
             for where, inside in touched:
                 rows = rows | (inside & (where == unit))
             yield unit, rows

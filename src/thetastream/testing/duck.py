@@ -1,0 +1,219 @@
+"""DuckDB in the place of Spark SQL: types of expressions, derived keys, filters and re-checks.
+
+Predicates are in Spark's dialect and are rewritten for DuckDB. The two agree on NULL, NaN, -0.0,
+decimals, strings and dates. They differ where Spark raises or wraps on overflow; tests of overflow
+need another oracle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import sqlglot
+
+from thetastream.index.part import key_column
+from thetastream.planner import AnalysisFailure
+from thetastream.spec import ColumnSpec, JoinSpec
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_NAMED: dict[pa.DataType, str] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp_ntz",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+}
+_FROM_DUCKDB = {
+    "VARCHAR": "string",
+    "BLOB": "binary",
+    "INTEGER": "int",
+    "TIMESTAMP WITH TIME ZONE": "timestamp",
+    "TIMESTAMP": "timestamp_ntz",
+    "INTERVAL": "interval day to second",
+    '"NULL"': "void",
+}
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+_ROW = "_row"
+_MOST_DIGITS = 38
+
+_connections: list[DuckDBPyConnection] = []
+"""The process's one connection: opening one takes longer than most tests."""
+
+
+def connection() -> DuckDBPyConnection:
+    """The connection that all helpers share."""
+    if not _connections:
+        import duckdb
+
+        opened = duckdb.connect(config={"threads": 1})
+        opened.execute("SET TimeZone = 'UTC'")
+        opened.execute("CREATE MACRO nanvl(v, w) AS CASE WHEN isnan(v) THEN w ELSE v END")
+        _connections.append(opened)
+    return _connections[0]
+
+
+def query(sql: str, **tables: pa.Table) -> pa.Table:
+    """The result of a query in DuckDB's dialect over the tables."""
+    database = connection()
+    for name, table in tables.items():
+        database.register(name, table)
+    try:
+        return database.sql(sql).to_arrow_table()
+    finally:
+        for name in tables:
+            database.unregister(name)
+
+
+def to_duckdb(sql: str) -> str:
+    """An expression of Spark's dialect in DuckDB's; DuckDB's hash stands for `xxhash64`."""
+    text = sqlglot.transpile(sql, read="spark", write="duckdb", identify=True)[0]
+    return text.replace("XXHASH64(", "HASH(")
+
+
+def spark_type(kind: pa.DataType) -> str:
+    """Spark's short name of an Arrow type."""
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if kind not in _NAMED:
+        raise TypeError(f"no Spark type is known for {kind}")
+    return _NAMED[kind]
+
+
+def column_specs(schema: pa.Schema) -> list[ColumnSpec]:
+    """The columns of a stream with that schema."""
+    return [ColumnSpec(name=item.name, type=spark_type(item.type)) for item in schema]
+
+
+@dataclass
+class DuckAnalyst:
+    """A planner's analyst that asks DuckDB, and Spark's published rules of type coercion."""
+
+    schemas: Mapping[str, pa.Schema]
+    ansi: bool = True
+    case_sensitive: bool = False
+    parallelism: int = 4
+    _types: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
+
+    def type_of(self, stream: str, sql: str) -> str:
+        """The type of an expression over a stream."""
+        question = (stream, sql)
+        if question not in self._types:
+            import duckdb
+
+            database = connection()
+            database.register(stream, self.schemas[stream].empty_table())
+            try:
+                text = f'DESCRIBE SELECT {to_duckdb(sql)} FROM "{stream}"'
+                found = str(database.execute(text).fetchall()[0][1])
+            except duckdb.Error as error:
+                raise AnalysisFailure(str(error).splitlines()[0]) from error
+            finally:
+                database.unregister(stream)
+            self._types[question] = _FROM_DUCKDB.get(found, found.lower())
+        return self._types[question]
+
+    def common_type(self, left: str, right: str) -> str | None:
+        """The type in which Spark compares the two, in ANSI mode."""
+        pair = {left, right}
+        if len(pair) == 1:
+            return left
+        if pair <= set(_INTEGERS):
+            return max(pair, key=_INTEGERS.index)
+        exact = [p for p in pair if p in _INTEGERS or p.startswith("decimal")]
+        if pair & {"float", "double"} and pair <= {"float", "double", *exact}:
+            return "double"
+        if len(exact) == len(pair):
+            sizes = [_decimal(p) for p in pair]
+            scale = max(s for _, s in sizes)
+            whole = max(p - s for p, s in sizes)
+            return f"decimal({min(_MOST_DIGITS, whole + scale)},{scale})"
+        if pair <= {"date", "timestamp", "timestamp_ntz"}:
+            return "timestamp" if "timestamp" in pair else "timestamp_ntz"
+        return None
+
+
+def _decimal(name: str) -> tuple[int, int]:
+    if name in _DIGITS:
+        return _DIGITS[name], 0
+    precision, scale = re.findall(r"\d+", name)
+    return int(precision), int(scale)
+
+
+class DuckJoin:
+    """What Spark SQL does around a join: derived keys and filters before it, re-check after it."""
+
+    def __init__(self, spec: JoinSpec, *, hashes: int | None = None) -> None:
+        """`hashes`: so many different hashes at most, to have collisions; None for 64 bits."""
+        self._spec = spec
+        self._hashes = hashes
+
+    def derive(self, stream: int, table: pa.Table) -> pa.RecordBatch:
+        """The rows that can match, with the columns and keys that travel."""
+        described = self._spec.streams[stream]
+        keys = [
+            (key_column(self._spec, stream, number), to_duckdb(key.sql))
+            for number, key in enumerate(described.keys)
+            if key.column is None
+        ]
+        select = ", ".join([f'"{_ROW}"', *(f'{sql} AS "{name}"' for name, sql in keys)])
+        where = f" WHERE {to_duckdb(described.filter_sql)}" if described.filter_sql else ""
+        numbered = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
+        found = query(f"SELECT {select} FROM derived{where}", derived=numbered)
+        rows = table.take(found.column(_ROW))
+        columns = [rows.column(column.name) for column in described.columns]
+        names = [f"c_{number}" for number in range(len(columns))]
+        for name, _ in keys:
+            columns.append(self._key(found.column(name)))
+            names.append(name)
+        return _one_batch(pa.table(columns, names))
+
+    def recheck(self, results: Iterable[pa.RecordBatch]) -> pa.Table:
+        """The results that the kernel and the rest of the predicate let through."""
+        batches = list(results)
+        if not batches:
+            return self.empty_results()
+        table = pa.Table.from_batches(batches)
+        if self._spec.recheck_sql is None:
+            return table
+        numbered = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
+        sql = f'SELECT "{_ROW}" FROM results WHERE {to_duckdb(self._spec.recheck_sql)}'
+        return table.take(query(sql, results=numbered).column(_ROW))
+
+    def empty_results(self) -> pa.Table:
+        """No result, without the types that only the input knows."""
+        names = [
+            f"s{stream}_{number}"
+            for stream, described in enumerate(self._spec.streams)
+            for number in range(len(described.columns))
+        ]
+        return pa.table([pa.nulls(0) for _ in names], names)
+
+    def _key(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        if not pa.types.is_uint64(column.type):
+            return column
+        hashes = column.to_numpy()
+        if self._hashes is not None:
+            hashes = hashes % np.uint64(self._hashes)
+        return pa.chunked_array([hashes.view(np.int64)], pa.int64())
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches: Sequence[Any] = table.combine_chunks().to_batches()
+    if batches:
+        return batches[0]
+    return pa.RecordBatch.from_pylist([], schema=table.schema)

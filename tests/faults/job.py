@@ -1,0 +1,53 @@
+"""A join from files to files, as a program of its own that can be killed and started again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import thetastream as ts
+
+SCHEMA = "id bigint, k int, x bigint, t timestamp"
+PREDICATE = "r.k = s.k AND abs(r.x - s.x) <= 40"
+
+
+def main(root: Path, master: str) -> int:
+    spark = ts.session(
+        app="faults",
+        memory="1g",
+        config={
+            "spark.master": master,
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            "spark.sql.streaming.minBatchesToRetain": "5",
+            # An executor that was killed is not the job's fault: it may happen often.
+            "spark.task.maxFailures": "20",
+            "spark.deploy.maxExecutorRetries": "-1",
+            "spark.executor.memory": "768m",
+        },
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    frames = {
+        name: spark.readStream.schema(SCHEMA)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(root / name))
+        for name in "rs"
+    }
+    query = (
+        ts.streams(**frames)
+        .join(PREDICATE, within="2 minutes", delay="2 minutes")
+        .writeStream.format("parquet")
+        .option("path", str(root / "out"))
+        .option("checkpointLocation", str(root / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,61 @@
+"""The same calls on Spark Connect, in a process of its own: a session is one or the other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+
+from tests.conftest import results, write_batches
+
+PROGRAM = """
+import sys
+from pyspark.sql import SparkSession
+import thetastream as ts
+from thetastream.api.session import HELPFUL, REQUIRED
+
+builder = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2")
+for name, value in {**{n: v for n, (v, _) in REQUIRED.items()}, **HELPFUL}.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+assert type(spark).__module__.startswith("pyspark.sql.connect"), type(spark)
+root = sys.argv[1]
+frames = {
+    name: spark.readStream.schema("id bigint, v double")
+    .option("maxFilesPerTrigger", 1).parquet(f"{root}/{name}")
+    for name in "rs"
+}
+streams = ts.streams(**frames)
+print(streams.explain("r.v > s.v").explain())
+query = (
+    streams.join("r.v > s.v").writeStream.format("parquet").option("path", f"{root}/out")
+    .option("checkpointLocation", f"{root}/checkpoint").trigger(availableNow=True).start()
+)
+query.awaitTermination(120)
+assert sum(batch.results for batch in ts.metrics(query)) == 10, ts.metrics(query)
+spark.stop()
+"""
+
+
+def test_join_on_connect(tmp_path: Path) -> None:
+    for name, shift in (("r", 0.5), ("s", 0.0)):
+        batches = [
+            pa.table({"id": [2 * n, 2 * n + 1], "v": [2 * n + shift, 2 * n + 1 + shift]})
+            for n in range(2)
+        ]
+        write_batches(tmp_path / name, batches)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "inequality" in done.stdout
+    wanted = sorted(((i, j) for i in range(4) for j in range(4) if i + 0.5 > j), key=repr)
+    assert results(tmp_path, "r_id, s_id") == wanted
