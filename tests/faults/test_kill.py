@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ import pytest
 from tests.conftest import oracle, results, write_batches
 
 JOB = Path(__file__).with_name("job.py")
-BATCHES = 10
+BATCHES = 6
 ROWS = 3000
 START = 1_700_000_000_000_000
 MINUTE = 60_000_000
@@ -65,22 +65,20 @@ def job(root: Path, master: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 
 def victims(process: subprocess.Popen[bytes], mark: str) -> list[psutil.Process]:
     """Processes below the job whose command line has the mark."""
     found = []
-    try:
+    with suppress(psutil.NoSuchProcess):
         for child in psutil.Process(process.pid).children(recursive=True):
-            if mark in " ".join(child.cmdline()):
-                found.append(child)
-    except psutil.NoSuchProcess:
-        pass
+            # Processes come and go while they are looked at.
+            with suppress(psutil.NoSuchProcess):
+                if mark in " ".join(child.cmdline()):
+                    found.append(child)
     return found
 
 
@@ -159,7 +157,7 @@ def test_killed(target: str, seed: int, tmp_path: Path) -> None:
     sides = {name: [rows(data, batch) for batch in range(BATCHES)] for name in "rs"}
     for name, batches in sides.items():
         write_batches(tmp_path / name, batches)
-    kills = rng.randint(2, 3)
+    kills = rng.randint(1, 3)
     if target == "worker":
         killed = run_to_the_end(tmp_path, LOCAL, rng, workers, kills)
     elif target == "executor":
@@ -172,5 +170,5 @@ def test_killed(target: str, seed: int, tmp_path: Path) -> None:
         f" AND abs(epoch_us(r.t) - epoch_us(s.t)) <= {2 * MINUTE}",
         **{name: pa.concat_tables(batches) for name, batches in sides.items()},
     )
-    assert len(wanted) > 10_000
+    assert len(wanted) > 5_000
     assert results(tmp_path, "r_id, s_id") == wanted
