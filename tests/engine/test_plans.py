@@ -168,7 +168,7 @@ withins = st.sampled_from(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(data=st.data(), predicate=predicates, within=withins)
 def test_random_predicates(data: st.DataObject, predicate: str, within: Any) -> None:
     script = data.draw(scripts(windowed=within is not None))

@@ -287,7 +287,7 @@ def test_a_window_open_on_one_side_still_lets_the_other_side_go(op: str, kept: i
     window = join.spec.window
     assert window is not None
     assert [window.keeps(0) is None, window.keeps(1) is None] == [kept == 0, kept == 1]
-    batches = 40
+    batches = 28
     rows_each = 10
     for number in range(batches):
         rows = rows_of(number, rows_each, seconds=5)

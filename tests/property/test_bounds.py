@@ -166,10 +166,21 @@ def test_a_difference_of_singles_is_never_missed(
         if nearby and np.isfinite(difference):
             constant = float(difference)
         matches = spark_holds(op, difference, np.float32(constant))
-    # The planner widens the constant of a 32-bit difference; the interval widens by the keys.
-    slack = abs(constant) * 2.0**-22
-    constant = constant + slack if op.startswith("<") else constant - slack
     _assert_kept(op, left, right, constant, matches=matches, kind="float", difference=True)
+
+
+@pytest.mark.parametrize("real", [np.float32, np.float64])
+@pytest.mark.parametrize("op", ["<=", ">="])
+def test_a_rounded_difference_decides_as_it_was_rounded(real: Any, op: str) -> None:
+    """Values of like size, whose difference is nearly always rounded."""
+    random = np.random.default_rng(5)
+    pairs = (random.normal(size=(400, 2)) * 10.0 ** random.integers(-4, 5, (400, 2))).astype(real)
+    kind = "float" if real is np.float32 else "double"
+    for left, right in pairs:
+        constant = float(left - right)
+        _assert_kept(
+            op, float(left), float(right), constant, matches=True, kind=kind, difference=True
+        )
 
 
 def _assert_kept(
