@@ -210,7 +210,8 @@ def test_types_of_spark_travel(spark: SparkSession) -> None:
     frame = spark.sql(
         """SELECT 1 AS id, true AS b, 1Y AS i8, 2S AS i16, 3 AS i32, 4L AS i64, 1.5F AS f32,
            2.5D AS f64, CAST('3.25' AS DECIMAL(10,2)) AS dec, CAST('1e30' AS DECIMAL(38,2)) AS wide,
-           'text' AS str, X'CAFE' AS bin, DATE '2024-02-29' AS d, TIMESTAMP '2024-02-29 12:00:00' AS ts,
+           'text' AS str, X'CAFE' AS bin, DATE '2024-02-29' AS d,
+           TIMESTAMP '2024-02-29 12:00:00' AS ts,
            TIMESTAMP_NTZ '2024-02-29 12:00:00' AS ntz, INTERVAL '1 02:03:04' DAY TO SECOND AS dt,
            array(1, 2) AS arr, named_struct('x', 1, 'y', 'z') AS st, map('k', 1) AS m,
            CAST(NULL AS STRING) AS nothing"""

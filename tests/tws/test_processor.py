@@ -280,10 +280,27 @@ def test_the_cache_is_the_users_own_and_forgets_what_is_dropped() -> None:
     assert files
     assert all(stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 for path in files)
     assert stat.S_IMODE(cache_root().stat().st_mode) == 0o700
-    names = {name for state in query.state().values() for name in state.parts}
+    names = {name.split("/")[0] for state in query.state().values() for name in state.parts}
     assert {path.name for path in files} == names
     query.batch(Batch(left=EMPTY, right=EMPTY, watermark=START + 3600 * SECOND))
     assert cache_files() == []
+
+
+def test_a_part_is_stored_in_several_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joiner, "VALUE_BYTES", 100)
+    script = script_of(QUIET, QUIET)
+    query = Query(planned(), cache=0)
+    rows = []
+    for step in script:
+        rows += query.batch(step)
+        query.restart()
+    expected = expected_rows("r.k = s.k AND r.n >= s.n", script, within="1 hour", time=TIMES)
+    assert multiset(rows) == multiset(expected)
+    names = [name for state in query.state().values() for name in state.parts]
+    assert any(name.endswith("/2") for name in names)
+    assert all(
+        len(data) <= 100 for state in query.state().values() for data in state.parts.values()
+    )
 
 
 @pytest.mark.parametrize("cache", [0, CACHE])

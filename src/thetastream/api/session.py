@@ -27,6 +27,8 @@ REQUIRED = {
 
 HELPFUL = {
     f"{_STATE}.rocksdb.changelogCheckpointing.enabled": "true",
+    # Counting rows makes the store look up each value before it is written.
+    f"{_STATE}.rocksdb.trackTotalNumberOfRows": "false",
     # Without both a worker that hangs blocks its query for ever.
     "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": "300",
     "spark.sql.execution.pyspark.udf.killOnIdleTimeout": "true",

@@ -106,9 +106,10 @@ class PartCache:
 
     def _write(self, name: str, batch: pa.RecordBatch) -> None:
         path = self._path(name)
-        if path.exists():
-            return
         body = arrow.to_bytes(batch)
+        with contextlib.suppress(OSError):
+            if path.stat().st_size == _HEADER.size + body.size:
+                return
         try:
             used = sum(entry.stat().st_size for entry in os.scandir(self._folder))
             if used + body.size > self._limit:
