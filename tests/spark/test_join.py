@@ -98,7 +98,8 @@ def test_all_columns_arrive_unchanged(
         " AND abs(epoch_us(r.t) - epoch_us(s.t)) <= 30000000",
         **{name: pa.concat_tables(batches[:2]) for name, batches in sides.items()},
     )
-    assert results(tmp_path) == wanted
+    # As text, in which NaN equals itself and -0.0 is not 0.0.
+    assert [repr(row) for row in results(tmp_path)] == [repr(row) for row in wanted]
 
 
 def test_asymmetric_window_and_range_in_the_predicate(

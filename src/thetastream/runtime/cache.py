@@ -25,7 +25,7 @@ from thetastream.spec import JoinSpec
 
 _HEADER = struct.Struct("<8sI52x")
 _MAGIC = b"tstream1"
-_ABANDONED_SECONDS = 6 * 3600
+_ABANDONED_SECONDS = 3600
 _WORKER_ROWS = 1 << 24
 """Rows of parts a worker keeps open; their files are shared, their search structures are not."""
 
@@ -135,7 +135,7 @@ def cache_root() -> Path:
 
 
 def _remove_abandoned(own: Path) -> None:
-    """Remove the caches of joins that have not run for hours."""
+    """Remove the caches of joins that have not written for an hour."""
     os.utime(own)
     deadline = time.time() - _ABANDONED_SECONDS
     for folder in own.parent.iterdir():
