@@ -48,7 +48,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
     folder = tmp_path_factory.mktemp("tpch")
     program = Path(sys.executable).with_name("tpchgen-cli")
     subprocess.run(
-        [program, "-s", "0.01", "--format=parquet", "--output-dir", folder],
+        [program, "parquet", "-s", "0.01", "-o", str(folder), "-q"],
         check=True,
         capture_output=True,
         timeout=120,
@@ -59,11 +59,11 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
                 f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{folder}/{name}.parquet')"
             )
         return {
-            "supplier": database.execute(
+            "supplier": database.sql(
                 "SELECT s_suppkey, n_name, r_name FROM supplier"
                 " JOIN nation ON s_nationkey = n_nationkey JOIN region ON n_regionkey = r_regionkey"
             ).to_arrow_table(),
-            "lineitem": database.execute(
+            "lineitem": database.sql(
                 "SELECT l_orderkey, l_suppkey, l_quantity, l_shipdate, l_shipinstruct, l_shipmode"
                 " FROM lineitem"
             ).to_arrow_table(),
