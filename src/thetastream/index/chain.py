@@ -83,7 +83,7 @@ class Chain:
         oldest = watermark - self._keeps
         dead = []
         for sub in self.subs:
-            # Run by run: a window with one end has no period that would seal a sub-index.
+            # Run by run: those of a sub-index that is still active need not wait for its newest.
             dead += [run for run in sub.runs if run.newest(self._time) < oldest]
             sub.runs = [run for run in sub.runs if run.newest(self._time) >= oldest]
         self.subs = [sub for sub in self.subs if sub.runs]
