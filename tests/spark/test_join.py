@@ -245,3 +245,38 @@ def test_types_of_spark_travel(spark: SparkSession) -> None:
         assert joined.count() == 1, column
         joined = ts.streams(l=frame, r=frame).join(f"l.{column} < r.{column}")
         assert joined.count() == 0, column
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["typed", "packed"])
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/St_Johns"])
+def test_awkward_values_travel(spark: SparkSession, nested: bool, zone: str) -> None:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        frame = spark.sql(
+            """SELECT * FROM VALUES
+               (1, TIMESTAMP '2024-10-27 00:30:00Z', TIMESTAMP_NTZ '2024-10-27 02:30:00',
+                DATE '0001-01-01', CAST('NaN' AS DOUBLE), 9223372036854775807L, 'ä日',
+                CAST('99999999999999999999999999999999.999999' AS DECIMAL(38,6)), X'00FF', true,
+                INTERVAL '-1 02:03:04.000005' DAY TO SECOND),
+               (2, TIMESTAMP '2024-10-27 01:30:00Z', TIMESTAMP_NTZ '0001-01-01 00:00:00',
+                DATE '9999-12-31', -0.0D, -9223372036854775808L, '', CAST(-0.000001 AS DECIMAL(38,6)),
+                X'', false, INTERVAL '0' SECOND),
+               (3, TIMESTAMP '0001-01-03 00:00:00.000001Z', NULL, NULL, CAST('-Infinity' AS DOUBLE),
+                0L, NULL, NULL, NULL, NULL, NULL),
+               (4, NULL, TIMESTAMP_NTZ '9999-12-31 23:59:59.999999', NULL, NULL, NULL, NULL, NULL,
+                NULL, NULL, NULL)
+               AS t(id, ts, ntz, d, x, n, s, p, b, f, i)"""
+        )
+        if nested:
+            frame = frame.withColumn("a", F.array("id", F.lit(None)))
+        joined = ts.streams(l=frame, r=frame).join("l.id = r.id")
+        for side in ("l", "r"):
+            got = joined.select(*(F.col(f"{side}_{name}").alias(name) for name in frame.columns))
+            text = [F.col(name).cast("string") for name in frame.columns]
+            assert sorted(got.select(*text).collect(), key=str) == sorted(
+                frame.select(*text).collect(), key=str
+            )
+        assert [field.dataType for field in got.schema] == [f.dataType for f in frame.schema]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)

@@ -70,17 +70,43 @@ class Query:
     """Plays Spark: routes, shuffles, calls the processor for each unit, keeps the state."""
 
     def __init__(
-        self, join: InProcessJoin, *, cache: int = CACHE, token: str = "ab12", chunk_rows: int = 50
+        self,
+        join: InProcessJoin,
+        *,
+        cache: int = CACHE,
+        token: str = "ab12",
+        chunk_rows: int = 50,
+        typed: bool = True,
     ) -> None:
         self.join = join
         self.spec = dataclasses.replace(join.spec, origin="program.py:7")
-        self.cache, self.token, self.chunk_rows = cache, token, chunk_rows
+        self.cache, self.token, self.chunk_rows, self.typed = cache, token, chunk_rows, typed
+        self.columns = pa.schema(
+            [(f"s{n}_{c}", kind) for n in (0, 1) for c, kind in enumerate(SCHEMA.types)]
+        )
         self.reports: list[dict[str, Any]] = []
+        self.out: list[pd.DataFrame] = []
         self.watermark = 0
         self.tester = self._tester()
 
     def _tester(self) -> TwsTester:
-        made = shipped.processor(self.spec.to_json(), self.token, self.chunk_rows, self.cache)
+        names = self.columns.names if self.typed else ["blob"]
+        made = shipped.processor(
+            self.spec.to_json(),
+            self.token,
+            self.chunk_rows,
+            self.cache,
+            ["unit", "report", *names],
+            self.typed,
+        )
+        handle_rows = made.handleInputRows
+
+        def recorded(*arguments: Any) -> Iterator[pd.DataFrame]:
+            for frame in handle_rows(*arguments):
+                self.out.append(frame)
+                yield frame
+
+        made.handleInputRows = recorded  # type: ignore[method-assign]
         if self.spec.window is None:
             return TwsTester(made, timeMode="None")
         # Packs carry no event time: Spark filters none of them.
@@ -111,14 +137,24 @@ class Query:
         assert set(packs["unit"]) == {unit_key(unit) for unit in range(self.units)}
         results: list[pa.RecordBatch] = []
         for key, mine in packs.groupby("unit"):
-            out = self.tester.testInPandas(int(key), mine.reset_index(drop=True))
-            self.reports.append(json.loads(out["report"].iloc[-1]))
-            assert out["report"].iloc[:-1].isna().all()
-            blobs = pa.RecordBatch.from_pydict({"blob": pa.array(out["blob"], pa.binary())})
-            found = list(shipped.unpacker()(iter([blobs])))
-            assert sum(batch.num_rows for batch in found) == out["rows"].sum()
-            results += found
+            self.out.clear()
+            self.tester.testInPandas(int(key), mine.reset_index(drop=True))
+            *found, report = self.out
+            self.reports.append(json.loads(report["report"].item()))
+            assert report["unit"].item() in range(self.units)
+            for frame in found:
+                assert list(frame.columns) == list(report.columns)
+                assert frame["report"].isna().all() and frame["unit"].isna().all()
+                results += self.results(frame)
         return rows_in(self.join.duck.recheck(results))
+
+    def results(self, out: pd.DataFrame) -> list[pa.RecordBatch]:
+        """What Spark makes of the joiner's rows."""
+        if not self.typed:
+            blobs = pa.RecordBatch.from_pydict({"blob": pa.array(out["blob"], pa.binary())})
+            return list(shipped.unpacker()(iter([blobs])))
+        columns = [pa.array(out[field.name].array).cast(field.type) for field in self.columns]
+        return [pa.RecordBatch.from_arrays(columns, schema=self.columns)]
 
     def state(self) -> dict[int, UnitState]:
         """A copy of what Spark would have in its store."""
@@ -180,10 +216,10 @@ def test_each_case(number: int) -> None:
     topology = case.topologies[number % len(case.topologies)]
     script = script_of(MARKS, ROUGH)
     expected = multiset(expected_rows(case.predicate, script, within=case.within, time=case.time))
-    for cache in (CACHE, 0):
+    for cache, typed in ((CACHE, True), (0, False)):
         joiner._caches.clear()
         join = planned(case.predicate, within=case.within, time=case.time, topology=topology)
-        assert multiset(Query(join, cache=cache).run(script)) == expected
+        assert multiset(Query(join, cache=cache, typed=typed).run(script)) == expected
 
 
 def test_tiny_chunks_and_a_tiny_cache() -> None:

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from thetastream.index.part import key_column
 from thetastream.runtime import shipped
-from thetastream.runtime.joiner import RESULT_DDL
+from thetastream.runtime.results import Results
 from thetastream.runtime.router import PACK_DDL
 from thetastream.spec import JoinSpec
 from thetastream.topology.dispatcher import topology_of
@@ -41,16 +41,19 @@ def build(
         ],
     )
     streaming = any(frame.isStreaming for frame in inputs)
+    results = Results(_result_type(inputs))
     joined = packs.groupBy("unit").transformWithStateInPandas(
-        statefulProcessor=shipped.processor(text, token, chunk_rows, cache_bytes),
-        outputStructType=RESULT_DDL,
+        statefulProcessor=shipped.processor(
+            text, token, chunk_rows, cache_bytes, results.wire.names, results.typed
+        ),
+        outputStructType=results.wire,
         outputMode="Append",
         timeMode="EventTime" if streaming and spec.window is not None else "None",
     )
     if streaming:
         joined = observe(spec, joined, token)
-    results = joined.select("blob").mapInArrow(shipped.unpacker(), _result_type(inputs))
-    return results if spec.recheck_sql is None else results.where(spec.recheck_sql)
+    found = results.read(joined)
+    return found if spec.recheck_sql is None else found.where(spec.recheck_sql)
 
 
 def derive(spec: JoinSpec, stream: int, frame: DataFrame) -> DataFrame:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
@@ -17,6 +17,7 @@ from thetastream.engine.unit import DropPart, Emit, PutManifest, PutPart, Report
 from thetastream.errors import ThetastreamError
 from thetastream.index.part import Part, PartMeta, SortOrder
 from thetastream.runtime.cache import PartCache
+from thetastream.runtime.results import frame_of, report_frame
 from thetastream.runtime.router import HEARTBEAT
 from thetastream.runtime.unitkeys import murmur3
 from thetastream.spec import JoinSpec
@@ -32,7 +33,6 @@ is another `manifest.FORMAT`."""
 
 _TEXT = StructType([StructField("text", StringType())])
 _DATA = StructType([StructField("data", BinaryType())])
-RESULT_DDL = "unit int, rows bigint, blob binary, report string"
 
 _caches: dict[str, PartCache] = {}
 """One cache a join in this worker process, whichever partitions it serves."""
@@ -49,9 +49,13 @@ class Joiner:
         token: str,
         chunk_rows: int,
         cache_bytes: int,
+        names: Sequence[str],
+        typed: bool,
     ) -> None:
         self._spec = JoinSpec.from_json(spec)
         self._chunk_rows = chunk_rows
+        self._names = names
+        self._typed = typed
         self._manifest = handle.getValueState("manifest", _TEXT)
         self._parts = handle.getMapState("runs", _TEXT, _DATA)
         if token not in _caches:
@@ -83,8 +87,7 @@ class Joiner:
         for step in unit.process(packs, watermark * 1000 if watermark > 0 else None):
             match step:
                 case Emit(batches):
-                    blob = arrow.to_bytes(*batches).to_pybytes()
-                    yield _frame(number, sum(b.num_rows for b in batches), blob, None)
+                    yield frame_of(batches, typed=self._typed)
                 case PutPart(meta, data, part):
                     for place, name in enumerate(_value_names(meta)):
                         value = data[place * VALUE_BYTES : (place + 1) * VALUE_BYTES]
@@ -97,7 +100,8 @@ class Joiner:
                 case PutManifest(text):
                     self._manifest.update((text,))
                 case Report():
-                    yield _frame(number, 0, None, json.dumps(dataclasses.asdict(step)))
+                    report = json.dumps(dataclasses.asdict(step))
+                    yield report_frame(number, report, self._names)
 
     def _load(self, meta: PartMeta, order: SortOrder, stream: int) -> Part:
         part = self._cache.get(meta.id, self._spec, order, stream)
@@ -123,13 +127,3 @@ def _packs(unit: int, frame: pd.DataFrame) -> Iterator[Pack]:
     for stream, role, blob in zip(frame["stream"], frame["role"], frame["blob"], strict=True):
         if role != HEARTBEAT:
             yield Pack(unit, int(stream), int(role), arrow.from_bytes(blob))
-
-
-def _frame(unit: int, rows: int, blob: bytes | None, report: str | None) -> pd.DataFrame:
-    values: dict[str, list[Any]] = {
-        "unit": [unit],
-        "rows": [rows],
-        "blob": [blob],
-        "report": [report],
-    }
-    return pd.DataFrame(values)

@@ -6,7 +6,7 @@ then still run them, and say what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -38,7 +38,9 @@ def router(spec: str, stream: int, version: str) -> Callable[[Batches], Batches]
     return route_packs
 
 
-def processor(spec: str, token: str, chunk_rows: int, cache_bytes: int) -> StatefulProcessor:
+def processor(
+    spec: str, token: str, chunk_rows: int, cache_bytes: int, names: Sequence[str], typed: bool
+) -> StatefulProcessor:
     """The processor for `transformWithStateInPandas`."""
 
     class JoinUnit(StatefulProcessor):
@@ -48,7 +50,13 @@ def processor(spec: str, token: str, chunk_rows: int, cache_bytes: int) -> State
             from thetastream.runtime.joiner import Joiner
 
             self._joiner = Joiner(
-                handle, spec=spec, token=token, chunk_rows=chunk_rows, cache_bytes=cache_bytes
+                handle,
+                spec=spec,
+                token=token,
+                chunk_rows=chunk_rows,
+                cache_bytes=cache_bytes,
+                names=names,
+                typed=typed,
             )
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
@@ -64,7 +72,7 @@ def unpacker() -> Callable[[Batches], Batches]:
     """The function for `mapInArrow` after the join."""
 
     def unpack_results(batches: Batches) -> Batches:
-        from thetastream.runtime.unpack import unpack
+        from thetastream.runtime.results import unpack
 
         yield from unpack(batches)
 

@@ -1,0 +1,109 @@
+"""How results leave the joiner: typed where pandas passes Arrow columns on, else packed.
+
+Typed results go to the JVM in one step. PySpark takes a nested column apart value by value,
+though, so that results with one travel as a blob and are unpacked by a second Python worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    AtomicType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    VariantType,
+)
+
+from thetastream import arrow
+from thetastream.runtime import shipped
+
+REPORT = StructType([StructField("unit", IntegerType()), StructField("report", StringType())])
+"""The columns beside the results; only a unit's last row has them filled."""
+
+_BLOB = StructType([StructField("blob", BinaryType())])
+
+
+class Results:
+    """The results' columns, and their form on the way out of the joiner."""
+
+    def __init__(self, columns: StructType) -> None:
+        self._columns = columns
+        self.typed = all(_flat(field.dataType) for field in columns)
+
+    @property
+    def wire(self) -> StructType:
+        """The type of what the joiner puts out."""
+        if not self.typed:
+            return StructType(REPORT.fields + _BLOB.fields)
+        fields = [StructField(field.name, _wire_type(field.dataType)) for field in self._columns]
+        return StructType(REPORT.fields + fields)
+
+    def read(self, joined: DataFrame) -> DataFrame:
+        """The results in what the joiner put out."""
+        results = joined.where(F.col("unit").isNull())
+        if not self.typed:
+            return results.select("blob").mapInArrow(shipped.unpacker(), self._columns)
+        return results.select(*(_read(field) for field in self._columns))
+
+
+def frame_of(batches: Sequence[pa.RecordBatch], *, typed: bool) -> pd.DataFrame:
+    """Results for Spark, without a copy where there is one batch."""
+    if not typed:
+        blob = arrow.to_bytes(*batches).to_pybytes()
+        return pd.DataFrame({"unit": [None], "report": [None], "blob": [blob]})
+    batch = arrow.concat(batches)
+    nothing = pa.nulls(batch.num_rows, pa.int32()), pa.nulls(batch.num_rows, pa.string())
+    columns = dict(zip(REPORT.names, nothing, strict=True))
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        columns[name] = column.view(pa.int64()) if _is_instant(column.type) else column
+    return pd.DataFrame(
+        {name: pd.arrays.ArrowExtensionArray(column) for name, column in columns.items()},
+        copy=False,
+    )
+
+
+def report_frame(unit: int, report: str, names: Sequence[str]) -> pd.DataFrame:
+    """A unit's report as a row without results."""
+    columns = {name: pd.Series([None], dtype=object) for name in names}
+    columns["unit"] = pd.Series([unit])
+    columns["report"] = pd.Series([report])
+    return pd.DataFrame(columns)
+
+
+def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The results in the blobs of a batch. Runs in `mapInArrow`."""
+    for batch in batches:
+        blobs = batch.column("blob")
+        for position in range(len(blobs)):
+            yield from arrow.read_batches(blobs[position].as_buffer())
+
+
+def _flat(kind: DataType) -> bool:
+    return isinstance(kind, AtomicType) and not isinstance(kind, VariantType)
+
+
+def _wire_type(kind: DataType) -> DataType:
+    """PySpark converts a timestamp through the session's time zone: it travels as a number."""
+    return LongType() if isinstance(kind, TimestampType) else kind
+
+
+def _read(field: StructField) -> Column:
+    column = F.col(field.name)
+    if isinstance(field.dataType, TimestampType):
+        return F.timestamp_micros(column).alias(field.name)
+    return column
+
+
+def _is_instant(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
