@@ -102,6 +102,14 @@ class SettingError(ThetastreamError, RuntimeError):
     """The Spark session lacks a setting or a package that the join needs."""
 
 
+class SumOverflowError(ThetastreamError, ArithmeticError):
+    """A sum has more digits than Spark's widest number."""
+
+
+class JobError(ThetastreamError, ValueError):
+    """A job file says something that cannot be carried out."""
+
+
 class StateError(ThetastreamError, RuntimeError):
     """The state in the checkpoint cannot serve this query."""
 

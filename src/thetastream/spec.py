@@ -67,6 +67,8 @@ class ColumnSpec:
 
     name: str
     type: str
+    sql: str | None = None
+    """The expression over the stream's own columns that it holds; None for one of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +166,42 @@ class RoutingSpec:
     """Band buckets: the width in units of the driving key."""
 
 
+class Fold(enum.StrEnum):
+    """What a view keeps of a value."""
+
+    COUNT = "count"
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """A value of a result: a column that one of the streams carries."""
+
+    stream: int
+    column: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """One aggregate of a view; without a value it counts the results."""
+
+    fold: Fold
+    value: Value | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewSpec:
+    """The local view that a unit makes of its results instead of sending them."""
+
+    groups: tuple[Value, ...]
+    measures: tuple[Measure, ...]
+    slice: int | None = None
+    """Microseconds: results are also told apart by the slice that their newest member's time is
+    in. None where time does not matter."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class JoinSpec:
     """A two-way join, ready to run."""
@@ -178,6 +216,10 @@ class JoinSpec:
     """What the kernel does not decide, over a result's columns `s0_0`, ... `s1_0`, ..."""
     archive_period: int | None = None
     """Microseconds of event time a sub-index spans before it is sealed; None in a full history."""
+    view: ViewSpec | None = None
+    """What leaves the units in place of the results."""
+    newest: bool = False
+    """Whether each result carries the time of its newest member."""
     predicate: str = ""
     """The normalised predicate: part of the fingerprint, shown in errors."""
     origin: str = ""
@@ -230,6 +272,8 @@ class JoinSpec:
             ),
             recheck_sql=raw["recheck_sql"],
             archive_period=raw["archive_period"],
+            view=_view(raw["view"]) if raw["view"] else None,
+            newest=raw["newest"],
             predicate=raw["predicate"],
             origin=raw["origin"],
         )
@@ -255,4 +299,19 @@ class JoinSpec:
             "subgroups": f"{self.routing.subgroups[0]},{self.routing.subgroups[1]}",
             "bucket_width": str(self.routing.bucket_width),
             "units": f"{self.routing.units[0]},{self.routing.units[1]}",
+            "view": "none" if self.view is None else digest(asdict(self.view)),
         }
+
+
+def _view(raw: dict[str, Any]) -> ViewSpec:
+    return ViewSpec(
+        groups=tuple(Value(**group) for group in raw["groups"]),
+        measures=tuple(
+            Measure(
+                fold=Fold(measure["fold"]),
+                value=Value(**measure["value"]) if measure["value"] else None,
+            )
+            for measure in raw["measures"]
+        ),
+        slice=raw["slice"],
+    )

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from thetastream import arrow
 from thetastream.engine.manifest import Manifest
+from thetastream.engine.view import SLICE_COLUMN, View
 from thetastream.index.chain import Chain, Run
 from thetastream.index.encoding import Int64s
 from thetastream.index.part import Part, PartMeta, SortOrder, Tuples
@@ -102,6 +103,7 @@ class Unit:
         self._orders = [SortOrder.of(spec, stream) for stream in range(len(spec.streams))]
         self._fresh: dict[str, Part] = {}
         self._report = Report(number)
+        self._view = None if spec.view is None else View(spec)
 
     def process(self, packs: Iterable[Pack], watermark: int | None) -> Iterator[Instruction]:
         """Join the packs of a batch with each other and with what is stored."""
@@ -120,6 +122,8 @@ class Unit:
                 yield from _gathered(self._probe(stream, probing), self._chunk_rows)
             if storing is not None:
                 manifest.chains[stream].insert(self._run(stream, storing))
+        if self._view is not None and (rows := self._view.rows()) is not None:
+            yield Emit((rows,))
         for stream, chain in enumerate(manifest.chains):
             dropped += self._merge(stream, chain)
         for meta in dropped:
@@ -170,6 +174,12 @@ class Unit:
             if len(rows) == 0:
                 continue
             part = self._part(meta, stored)
+            if self._view is not None:
+                found = probe.search(part, rows)
+                self._report.results += self._view.add(
+                    stream, tuples, part, found, self._chunk_rows
+                )
+                continue
             width = _row_bytes(tuples) + _row_bytes(part)
             limit = max(1, min(self._chunk_rows, EMIT_BYTES // width))
             for probing, partners in probe.matches(part, rows, limit):
@@ -189,7 +199,18 @@ class Unit:
             for number in range(len(self._spec.streams[stream].columns)):
                 columns.append(tuples.batch.column(f"c_{number}").take(indices))
                 names.append(f"s{stream}_{number}")
+        if self._spec.newest:
+            columns.append(self._newest(left, left_rows, right, right_rows))
+            names.append(SLICE_COLUMN)
         return pa.RecordBatch.from_arrays(columns, names)
+
+    def _newest(
+        self, left: Tuples, left_rows: Int64s, right: Tuples, right_rows: Int64s
+    ) -> pa.Array:
+        first, second = (stream.time for stream in self._spec.streams)
+        assert first is not None and second is not None
+        times = np.maximum(left.keys[first][left_rows], right.keys[second][right_rows])
+        return pa.array(times).cast(pa.timestamp("us", tz="UTC"))
 
     def _part(self, meta: PartMeta, stream: int) -> Part:
         fresh = self._fresh.get(meta.id)

@@ -68,6 +68,8 @@ class Tuples:
     def __init__(self, batch: pa.RecordBatch, keys: Sequence[Int64s]) -> None:
         self.batch = batch
         self.keys = tuple(keys)
+        self.memo: dict[Any, Any] = {}
+        """What was worked out from the tuples and may be asked for again."""
 
     def __len__(self) -> int:
         return int(self.batch.num_rows)

@@ -9,6 +9,7 @@ only in sub-indexes that are partly outside it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,37 @@ from thetastream.spec import JoinSpec
 
 Pairs = tuple[Int64s, Int64s]
 """Positions among the probing tuples, and in the part."""
+
+
+class Found(NamedTuple):
+    """Probing tuples, each with a range of a part in which its partners are."""
+
+    rows: Int64s
+    begin: Int64s
+    end: Int64s
+    pending: list[tuple[int, Interval]]
+    """What a pair must satisfy besides: a key of the stored tuple, and where it must lie."""
+
+    def split(self, part: Part) -> tuple[Found, Found]:
+        """Those whose whole range matches, and those whose pairs must be looked at."""
+        settled = np.ones(len(self.rows), dtype=bool)
+        for key, bounds in self.pending:
+            settled &= (bounds.first <= part.low[key]) & (bounds.last >= part.high[key])
+        sure, others = np.flatnonzero(settled), np.flatnonzero(~settled)
+        rest = [(key, bounds.rows(others)) for key, bounds in self.pending]
+        return (
+            Found(self.rows[sure], self.begin[sure], self.end[sure], []),
+            Found(self.rows[others], self.begin[others], self.end[others], rest),
+        )
+
+    def pairs(self, part: Part, limit: int) -> Iterator[Pairs]:
+        """The matching pairs, at most `limit` at a time."""
+        for probing, stored in expand(self.begin, self.end, limit):
+            if self.pending:
+                keep = _satisfied(part, self.pending, probing, stored)
+                probing, stored = probing[keep], stored[keep]
+            if len(probing):
+                yield self.rows[probing], stored
 
 
 class Probe:
@@ -38,6 +70,10 @@ class Probe:
 
     def matches(self, part: Part, rows: Int64s, limit: int) -> Iterator[Pairs]:
         """Matching pairs of the candidates `rows`, at most `limit` pairs at a time."""
+        yield from self.search(part, rows).pairs(part, limit)
+
+    def search(self, part: Part, rows: Int64s) -> Found:
+        """The range of stored tuples of each of the candidates `rows`."""
         low, high = part.low, part.high
         rules = [(key, bounds.rows(rows)) for key, bounds in self._rules]
         pending = [(key, bounds) for key, bounds in rules if not bounds.covers(low[key], high[key])]
@@ -53,12 +89,7 @@ class Probe:
         else:
             begin = np.zeros(len(rows), dtype=np.int64)
             end = np.full(len(rows), len(part), dtype=np.int64)
-        for probing, stored in expand(begin, end, limit):
-            if pending:
-                keep = _satisfied(part, pending, probing, stored)
-                probing, stored = probing[keep], stored[keep]
-            if len(probing):
-                yield rows[probing], stored
+        return Found(rows, begin, end, pending)
 
     def candidates(self, low: Sequence[int], high: Sequence[int], equality: int | None) -> Int64s:
         """Probing tuples that a part's smallest and largest keys do not rule out."""
