@@ -80,7 +80,9 @@ def test_violation_is_reported(tmp_path: Path, file: str, text: str, message: st
     assert message in done.stdout
 
 
-def test_sqlglot_stays_in_one_file(tmp_path: Path) -> None:
+def test_sqlglot_stays_in_one_place(tmp_path: Path) -> None:
+    folder = {"planner/a/x.py": "import sqlglot\n", "planner/a/y.py": "import sqlglot\n"}
+    assert run(tree(tmp_path / "folder", folder)).returncode == 0
     files = {"planner/a.py": "import sqlglot\n", "planner/b.py": "from sqlglot import exp\n"}
     done = run(tree(tmp_path, files))
     assert done.returncode == 1

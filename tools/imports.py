@@ -46,8 +46,8 @@ ONLY_IN: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
 )
 """Outside packages, and the only parts of this one that may import them."""
 
-ONE_FILE = {"sqlglot": "planner"}
-"""Outside packages that at most one file of the given part may import."""
+ONE_PLACE = {"sqlglot": "planner"}
+"""Outside packages that at most one file or one folder of the given part may import."""
 
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
 
@@ -108,7 +108,7 @@ def violations(package: Path) -> list[str]:
         if path.suffix == ".py" or (path.is_dir() and any(path.rglob("*.py")))
     )
     found: list[str] = []
-    users: dict[str, list[Import]] = {outside: [] for outside in ONE_FILE}
+    users: dict[str, list[Import]] = {outside: [] for outside in ONE_PLACE}
 
     for file in files:
         names = list(file.relative_to(package).with_suffix("").parts)
@@ -139,15 +139,18 @@ def violations(package: Path) -> list[str]:
                         if (item.line, problem) not in reported:
                             reported.add((item.line, problem))
                             found.append(f"{where}: {problem}")
-            for outside, part in ONE_FILE.items():
+            for outside, part in ONE_PLACE.items():
                 if within(item.module, outside) and own == part:
                     users[outside].append(item)
 
     for outside, uses in users.items():
-        first = uses[0].file if uses else None
-        for item in uses:
-            if item.file != first:
-                found.append(f"{item.file}:{item.line}: {outside} is already imported in {first}")
+        part = package / ONE_PLACE[outside]
+        places = [item.file if item.file.parent == part else item.file.parent for item in uses]
+        for item, place in zip(uses, places, strict=True):
+            if place != places[0]:
+                found.append(
+                    f"{item.file}:{item.line}: {outside} is already imported in {places[0]}"
+                )
     return found
 
 

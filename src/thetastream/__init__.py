@@ -2,11 +2,12 @@
 
 from thetastream.api.metrics import BatchMetrics, UnitLoad, metrics
 from thetastream.api.session import session
-from thetastream.api.streams import ARRIVAL, Streams, streams
+from thetastream.api.streams import ARRIVAL, Streams, sql, streams
 from thetastream.errors import (
     AmbiguousColumnError,
     CorruptRunError,
     FingerprintError,
+    JobError,
     ManifestVersionError,
     NotBooleanError,
     OptionError,
@@ -15,6 +16,7 @@ from thetastream.errors import (
     RefusedExpressionError,
     SettingError,
     StateError,
+    SumOverflowError,
     ThetastreamError,
     TypeMismatchError,
     UnknownColumnError,
@@ -31,6 +33,7 @@ __all__ = [
     "BatchMetrics",
     "CorruptRunError",
     "FingerprintError",
+    "JobError",
     "JoinOptions",
     "ManifestVersionError",
     "NotBooleanError",
@@ -41,6 +44,7 @@ __all__ = [
     "SettingError",
     "StateError",
     "Streams",
+    "SumOverflowError",
     "ThetastreamError",
     "TypeMismatchError",
     "UnitLoad",
@@ -51,5 +55,6 @@ __all__ = [
     "__version__",
     "metrics",
     "session",
+    "sql",
     "streams",
 ]

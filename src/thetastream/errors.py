@@ -12,7 +12,9 @@
     ├── WindowError (ValueError)           within, delay or time does not fit the streams
     ├── UnsupportedColumnError (TypeError)  a column that cannot travel to the workers
     ├── OptionError (ValueError)           a choice that makes no sense
+    ├── JobError (ValueError)              a job file that cannot be carried out
     ├── SettingError (RuntimeError)        the Spark session lacks something
+    ├── SumOverflowError (ArithmeticError)  a sum with more digits than Spark has
     └── StateError (RuntimeError)          the checkpoint does not fit this query
         ├── ManifestVersionError           written by another release
         ├── FingerprintError               written by another query

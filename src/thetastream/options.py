@@ -19,6 +19,13 @@ Topology = Literal["auto", "hash", "contrand", "random", "band", "matrix"]
 - `matrix`: every tuple is stored in a whole row or column of units; the baseline.
 """
 
+Aggregation = Literal["auto", "enumerate"]
+"""How a query aggregates.
+
+- `auto`: in place, inside the units, wherever that is possible.
+- `enumerate`: the results are listed and Spark aggregates them; for comparison.
+"""
+
 MAX_UNITS = 1024
 
 
@@ -39,6 +46,8 @@ class JoinOptions:
     """Result rows that leave a unit at a time; bounds the memory of a huge result."""
     cache_bytes: int = 4 * 1024**3
     """Bytes of stored runs that each host keeps as files beside the state store; 0 for none."""
+    aggregation: Aggregation = "auto"
+    """Where the aggregates of a query are computed."""
     functions: tuple[str, ...] = ()
     """Names of your own deterministic SQL functions that the predicate may call."""
 
@@ -48,6 +57,11 @@ class JoinOptions:
             raise OptionError(
                 f"unknown topology {self.topology!r}",
                 hint=f"choose one of {', '.join(allowed)}",
+            )
+        if self.aggregation not in Aggregation.__args__:  # type: ignore[attr-defined]
+            raise OptionError(
+                f"unknown aggregation {self.aggregation!r}",
+                hint='choose "auto" or "enumerate"',
             )
         if self.units != "auto" and not _is_count(self.units, MAX_UNITS):
             raise OptionError(

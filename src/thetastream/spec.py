@@ -218,8 +218,9 @@ class JoinSpec:
     """Microseconds of event time a sub-index spans before it is sealed; None in a full history."""
     view: ViewSpec | None = None
     """What leaves the units in place of the results."""
-    newest: bool = False
-    """Whether each result carries the time of its newest member."""
+    newest: int | None = None
+    """Microseconds: each result carries the time of its newest member, rounded up to the last
+    microsecond of a slice of this length. None where it does not."""
     predicate: str = ""
     """The normalised predicate: part of the fingerprint, shown in errors."""
     origin: str = ""

@@ -10,7 +10,7 @@ import pytest
 from thetastream.planner import Plan
 from thetastream.planner.expression import Interval, Number, NumberKind, render
 from thetastream.planner.names import Names
-from thetastream.planner.parse import parse_predicate
+from thetastream.planner.parser import parse_predicate
 from thetastream.planner.ranges import whole_bound
 from thetastream.spec import ColumnSpec
 

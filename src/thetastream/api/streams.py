@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,18 +14,20 @@ from pyspark.sql import functions as F
 import thetastream.planner as planner
 from thetastream.api.analyst import SparkAnalyst
 from thetastream.api.columns import column_specs, output_columns
+from thetastream.api.finish import finished
 from thetastream.api.session import check_session
 from thetastream.api.times import ARRIVAL, Time, TimedFrame, timed_frames
 from thetastream.errors import OptionError, WindowError
 from thetastream.options import JoinOptions
-from thetastream.planner import Plan
+from thetastream.planner import Plan, Query, QueryPlan
 from thetastream.runtime.dataflow import build
 
-__all__ = ["ARRIVAL", "Streams", "streams"]
+__all__ = ["ARRIVAL", "Streams", "sql", "streams"]
 
 Duration = str | timedelta
 Within = Duration | tuple[Duration, Duration] | None
 
+_QUERY = re.compile(r"\s*SELECT\s", re.IGNORECASE)
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
@@ -37,9 +40,9 @@ class Streams:
     """Named streaming (or batch) DataFrames."""
 
     def __init__(self, frames: Mapping[str, DataFrame]) -> None:
-        if len(frames) != 2:
+        if not frames:
             raise OptionError(
-                f"{len(frames)} streams were given; a join takes two",
+                "no streams were given",
                 hint="name them: ts.streams(orders=orders_df, rides=rides_df)",
             )
         for name, frame in frames.items():
@@ -76,8 +79,41 @@ class Streams:
         for all streams or one each, or `ARRIVAL`; left out, it is the column with the watermark or
         the only timestamp.
         """
+        timed, plan = self._plan(predicate, within, time, how, options or JoinOptions(), delay)
+        joined = self._built(plan, list(timed.values()), delay, options or JoinOptions())
+        return joined.select(
+            *(
+                F.col(f"s{column.stream}_{column.number}").alias(column.name)
+                for column in output_columns(self._frames)
+            )
+        )
+
+    def sql(
+        self,
+        text: str,
+        *,
+        delay: Duration | None = None,
+        time: Time = None,
+        options: JoinOptions | None = None,
+    ) -> DataFrame:
+        """The result of a query over the streams: `SELECT ... FROM a, b WHERE ... WITHIN ...`.
+
+        Without aggregates each result row comes once, as from `join`. With aggregates the result is
+        a streaming aggregation for the update or complete output mode, or, if it is grouped by
+        `window(time, ...)`, also for the append mode. `delay`, `time` and `options` are those of
+        `join`, by the names of the streams.
+        """
         settings = options or JoinOptions()
-        timed, plan = self._plan(predicate, within, time, how, settings, delay)
+        timed, plan = self._plan_query(text, time, settings, delay)
+        return finished(self._built(plan.join, timed, delay, settings), plan.finish)
+
+    def _built(
+        self,
+        plan: Plan,
+        timed: Sequence[TimedFrame],
+        delay: Duration | None,
+        settings: JoinOptions,
+    ) -> DataFrame:
         windowed = plan.spec.window is not None
         if delay is not None and not windowed:
             raise WindowError(
@@ -88,17 +124,11 @@ class Streams:
         if self._streaming:
             check_session(self._spark)
         late = None if delay is None else f"{_microseconds(delay)} microseconds"
-        joined = build(
+        return build(
             plan.spec,
-            [item.with_delay(late) if windowed else item.frame for item in timed.values()],
+            [item.with_delay(late) if windowed else item.frame for item in timed],
             chunk_rows=settings.chunk_rows,
             cache_bytes=settings.cache_bytes,
-        )
-        return joined.select(
-            *(
-                F.col(f"s{column.stream}_{column.number}").alias(column.name)
-                for column in output_columns(self._frames)
-            )
         )
 
     def explain(
@@ -111,10 +141,12 @@ class Streams:
         how: str = "inner",
         options: JoinOptions | None = None,
     ) -> Plan:
-        """The plan for the same arguments of `join`, with reasons and costs.
+        """The plan for the same arguments of `join`, or for a query, with reasons and costs.
 
         `print(plan.explain())` shows it as text; a notebook shows it by itself.
         """
+        if _QUERY.match(predicate):
+            return self._plan_query(predicate, time, options or JoinOptions(), delay)[1].join
         return self._plan(predicate, within, time, how, options or JoinOptions(), delay)[1]
 
     @property
@@ -134,6 +166,11 @@ class Streams:
             raise OptionError(
                 f"how={how!r} is not supported", hint='only how="inner" joins are, for now'
             )
+        if len(self._frames) != 2:
+            raise OptionError(
+                f"{len(self._frames)} streams were given; a join takes two",
+                hint="name them: ts.streams(orders=orders_df, rides=rides_df)",
+            )
         timed = timed_frames(self._frames, time, needed=within is not None)
         frames = {name: item.frame for name, item in timed.items()}
         analyst = SparkAnalyst(self._spark, frames)
@@ -149,6 +186,56 @@ class Streams:
             delay=0 if delay is None else _microseconds(delay),
         )
         return timed, plan
+
+    def _plan_query(
+        self, text: str, time: Time, options: JoinOptions, delay: Duration | None
+    ) -> tuple[list[TimedFrame], QueryPlan]:
+        query = self._read(text, self._frames, options)
+        timed = timed_frames(self._frames, time, needed=query.needs_time)
+        stamped = {name: item.frame for name, item in timed.items()}
+        query = self._read(text, stamped, options)
+        chosen = [timed[relation.stream] for relation in query.relations]
+        aliases = [relation.alias for relation in query.relations]
+        analyst = SparkAnalyst(
+            self._spark,
+            {alias: item.frame for alias, item in zip(aliases, chosen, strict=True)},
+        )
+        plan = planner.plan_query(
+            query,
+            time={alias: item.column for alias, item in zip(aliases, chosen, strict=True)},
+            options=options,
+            analyst=analyst,
+            origin=_origin(),
+            fixed_zone=analyst.fixed_zone,
+            delay=0 if delay is None else _microseconds(delay),
+        )
+        return chosen, plan
+
+    def _read(self, text: str, frames: Mapping[str, DataFrame], options: JoinOptions) -> Query:
+        analyst = SparkAnalyst(self._spark, frames)
+        return planner.parse_query(
+            text,
+            {name: column_specs(name, frame) for name, frame in frames.items()},
+            case_sensitive=analyst.case_sensitive,
+            functions=options.functions,
+            # What was added for the time of arrival is not a column that the user knows.
+            hidden={
+                name: frozenset(frame.columns) - frozenset(self._frames[name].columns)
+                for name, frame in frames.items()
+            },
+        )
+
+
+def sql(
+    text: str,
+    streams: Mapping[str, DataFrame],
+    *,
+    delay: Duration | None = None,
+    time: Time = None,
+    options: JoinOptions | None = None,
+) -> DataFrame:
+    """The result of a query over the named streams; see `Streams.sql`."""
+    return Streams(streams).sql(text, delay=delay, time=time, options=options)
 
 
 def _microseconds(delay: Duration) -> int:

@@ -199,7 +199,7 @@ class Unit:
             for number in range(len(self._spec.streams[stream].columns)):
                 columns.append(tuples.batch.column(f"c_{number}").take(indices))
                 names.append(f"s{stream}_{number}")
-        if self._spec.newest:
+        if self._spec.newest is not None:
             columns.append(self._newest(left, left_rows, right, right_rows))
             names.append(SLICE_COLUMN)
         return pa.RecordBatch.from_arrays(columns, names)
@@ -208,8 +208,11 @@ class Unit:
         self, left: Tuples, left_rows: Int64s, right: Tuples, right_rows: Int64s
     ) -> pa.Array:
         first, second = (stream.time for stream in self._spec.streams)
-        assert first is not None and second is not None
+        assert first is not None
+        assert second is not None
+        assert self._spec.newest is not None
         times = np.maximum(left.keys[first][left_rows], right.keys[second][right_rows])
+        times = (times // self._spec.newest + 1) * self._spec.newest - 1
         return pa.array(times).cast(pa.timestamp("us", tz="UTC"))
 
     def _part(self, meta: PartMeta, stream: int) -> Part:

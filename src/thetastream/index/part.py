@@ -158,7 +158,7 @@ def key_column(spec: JoinSpec, stream: int, number: int) -> str:
     key = spec.streams[stream].keys[number]
     if key.column is None:
         return f"k_{number}"
-    names = [column.name for column in spec.streams[stream].columns]
+    names = [None if c.sql else c.name for c in spec.streams[stream].columns]
     return f"c_{names.index(key.column)}"
 
 

@@ -3,7 +3,10 @@
 from thetastream.planner.conjuncts import Conjunct, ConjunctClass
 from thetastream.planner.costs import Cost
 from thetastream.planner.duration import format_duration, parse_duration
+from thetastream.planner.parser import parse_query
 from thetastream.planner.plan import Plan, plan_join
+from thetastream.planner.plan_query import Finish, QueryPlan, plan_query
+from thetastream.planner.query import Query
 from thetastream.planner.report import Alternative, Decision
 from thetastream.planner.types import AnalysisFailure, Analyst
 
@@ -15,8 +18,13 @@ __all__ = [
     "ConjunctClass",
     "Cost",
     "Decision",
+    "Finish",
     "Plan",
+    "Query",
+    "QueryPlan",
     "format_duration",
     "parse_duration",
+    "parse_query",
     "plan_join",
+    "plan_query",
 ]

@@ -12,6 +12,7 @@ import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 
 class Level(enum.IntEnum):
@@ -61,6 +62,15 @@ class Column(Expr):
 
     stream: int
     index: int
+    fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slot(Expr):
+    """Something of a query that is not of one row: an aggregate, or the time window."""
+
+    number: int
+    """Which of the query's aggregates; -1 is the window."""
     fields: tuple[str, ...] = ()
 
 
@@ -218,7 +228,7 @@ class Or(Expr):
 class Opaque(Expr):
     """Spark SQL that is only carried along, with its columns as holes."""
 
-    parts: tuple[str | Column, ...]
+    parts: tuple[str | Column | Slot, ...]
     binding: Level = Level.PRIMARY
     boolean: bool | None = None
     """Whether it is a truth value by its form; None when only its type can tell."""
@@ -228,7 +238,7 @@ class Opaque(Expr):
         return self.binding
 
     def children(self) -> tuple[Expr, ...]:
-        return tuple(part for part in self.parts if isinstance(part, Column))
+        return tuple(part for part in self.parts if isinstance(part, Expr))
 
 
 INVERSE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
@@ -256,19 +266,37 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def render(expr: Expr, name: Callable[[Column], str]) -> str:
-    """Spark SQL for the tree, with `name` deciding how a column is written."""
+def slots(expr: Expr) -> Iterator[Slot]:
+    """Every aggregate and window that the expression reads, with repetition."""
+    if isinstance(expr, Slot):
+        yield expr
+    for child in expr.children():
+        yield from slots(child)
+
+
+def render(
+    expr: Expr,
+    name: Callable[[Any], str],
+    instead: Callable[[Expr], str | None] = lambda _: None,
+) -> str:
+    """Spark SQL for the tree, with `name` deciding how a column or a slot is written.
+
+    `instead` may give another text for a whole part of the tree.
+    """
 
     def write(node: Expr, at_least: Level) -> str:
+        other = instead(node)
+        if other is not None:
+            return other
         text = _text(node, write, name)
         return f"({text})" if node.level < at_least else text
 
     return write(expr, Level.OR)
 
 
-def _text(node: Expr, write: Callable[[Expr, Level], str], name: Callable[[Column], str]) -> str:
+def _text(node: Expr, write: Callable[[Expr, Level], str], name: Callable[[Any], str]) -> str:
     match node:
-        case Column():
+        case Column() | Slot():
             return name(node)
         case Number() | Interval():
             return node.sql

@@ -28,13 +28,15 @@ class Names:
     ) -> None:
         self.streams = tuple(streams)
         self.columns = tuple(tuple(columns) for columns in streams.values())
+        self.carried = tuple(tuple(range(len(columns))) for columns in self.columns)
+        """The columns of each stream that results have, by their place in it."""
         self._fold: Callable[[str], str] = str if case_sensitive else str.casefold
 
     def resolve(self, parts: Sequence[Part], text: str) -> Column:
         """The column that a dotted name means; raises with a caret when there is none."""
         first = parts[0]
-        stream = self._stream(first.name)
-        own = self._owners(first.name)
+        stream = self.stream(first.name)
+        own = self.owners(first.name)
         if len(parts) > 1 and stream is not None:
             found = self._positions(stream, parts[1].name)
             # A struct column may have a stream's name: then `name.field` means the field.
@@ -47,14 +49,14 @@ class Names:
                     text=text,
                     start=first.start,
                     end=first.end,
-                    hint=self._suggest(first.name, self.streams, "the streams are"),
+                    hint=suggestion(first.name, self.streams, "the streams are"),
                 )
             raise UnknownColumnError(
                 f"no stream has a column {first.name!r}",
                 text=text,
                 start=first.start,
                 end=first.end,
-                hint=self._suggest(first.name, self._all_names(), "the columns are"),
+                hint=suggestion(first.name, self._all_names(), "the columns are"),
             )
         if len(own) > 1:
             choices = " or ".join(f"{self.streams[owner]}.{first.name}" for owner in own)
@@ -81,7 +83,7 @@ class Names:
 
     def output(self, column: Column) -> str:
         """The name over the columns of a result."""
-        head = f"s{column.stream}_{column.index}"
+        head = f"s{column.stream}_{self.carried[column.stream].index(column.index)}"
         return ".".join((head, *(quote(name) for name in column.fields)))
 
     def position(self, stream: int, name: str) -> int | None:
@@ -89,12 +91,14 @@ class Names:
         found = self._positions(stream, name)
         return found[0] if len(found) == 1 else None
 
-    def _stream(self, name: str) -> int | None:
+    def stream(self, name: str) -> int | None:
+        """The place of the stream of that name."""
         wanted = self._fold(name)
         found = [i for i, own in enumerate(self.streams) if self._fold(own) == wanted]
         return found[0] if found else None
 
-    def _owners(self, name: str) -> list[int]:
+    def owners(self, name: str) -> list[int]:
+        """The streams that have a column of that name."""
         return [i for i in range(len(self.streams)) if self._positions(i, name)]
 
     def _positions(self, stream: int, name: str) -> list[int]:
@@ -118,7 +122,7 @@ class Names:
                 text=text,
                 start=part.start,
                 end=part.end,
-                hint=self._suggest(part.name, known, "its columns are"),
+                hint=suggestion(part.name, known, "its columns are"),
             )
         if len(found) > 1:
             raise AmbiguousColumnError(
@@ -139,12 +143,14 @@ class Names:
     def _all_names(self) -> list[str]:
         return sorted({column.name for columns in self.columns for column in columns})
 
-    def _suggest(self, name: str, known: Sequence[str], otherwise: str) -> str:
-        folded = {item.casefold(): item for item in known}
-        close = difflib.get_close_matches(name.casefold(), list(folded), n=1)
-        if close:
-            return f"did you mean {folded[close[0]]!r}?"
-        return f"{otherwise} {', '.join(known)}"
+
+def suggestion(name: str, known: Sequence[str], otherwise: str) -> str:
+    """What may have been meant by a name that is not known."""
+    folded = {item.casefold(): item for item in known}
+    close = difflib.get_close_matches(name.casefold(), list(folded), n=1)
+    if close:
+        return f"did you mean {folded[close[0]]!r}?"
+    return f"{otherwise} {', '.join(known)}"
 
 
 def _plain(name: str) -> bool:

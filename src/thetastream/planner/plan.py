@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from thetastream.errors import OptionError, WindowError
 from thetastream.options import JoinOptions
@@ -23,10 +23,11 @@ from thetastream.planner.equalities import (
     plan_equalities,
 )
 from thetastream.planner.expression import Column, Comparison, Expr, Level, streams_of
+from thetastream.planner.expression import columns as columns_of
 from thetastream.planner.forms import RangeForm, range_form
 from thetastream.planner.keys import KeyTable, Scope
 from thetastream.planner.names import Names
-from thetastream.planner.parse import parse_predicate
+from thetastream.planner.parser import parse_predicate
 from thetastream.planner.ranges import Outcome, plan_ranges
 from thetastream.planner.report import Alternative, Decision, explain_html, explain_text
 from thetastream.planner.routing import Choice, choose, driver
@@ -90,18 +91,52 @@ def plan_join(
     session's time zone never changes its offset (UTC, +02:00): then days have 24 hours, and time
     ranges in the predicate are exact. `delay` is how late a tuple may be, in microseconds.
     """
-    if len(streams) != 2:
+    names = Names(streams, case_sensitive=analyst.case_sensitive)
+    tree = parse_predicate(predicate, names, (options or JoinOptions()).functions)
+    return plan_tree(
+        tree,
+        Scope(predicate, names, analyst, fixed_zone),
+        within=within,
+        time=time or {},
+        options=options or JoinOptions(),
+        origin=origin,
+        delay=delay,
+    )
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What travels with the tuples of a stream: some of its columns, and expressions over them."""
+
+    columns: frozenset[int] | None = None
+    """None for all of them."""
+    values: tuple[ColumnSpec, ...] = ()
+
+
+EVERYTHING = Carried()
+
+
+def plan_tree(
+    tree: Expr,
+    scope: Scope,
+    *,
+    within: Within,
+    time: Mapping[str, str | None],
+    options: JoinOptions,
+    origin: str,
+    delay: int,
+    carried: tuple[Carried, ...] = (EVERYTHING, EVERYTHING),
+) -> Plan:
+    """The plan of a join of two streams on a predicate that was read."""
+    if len(scope.names.streams) != 2:
         raise OptionError(
-            f"{len(streams)} streams were given; a join takes two",
+            f"{len(scope.names.streams)} streams were given; a join takes two",
             hint="write the join of two to a sink, and join a stream from there with the third",
         )
-    names = Names(streams, case_sensitive=analyst.case_sensitive)
-    scope = Scope(predicate, names, analyst, fixed_zone)
-    tree = parse_predicate(predicate, names, (options or JoinOptions()).functions)
-    plan = _Planner(scope, options or JoinOptions(), within, time or {}, delay).plan(tree, origin)
+    plan = _Planner(scope, options, within, time, delay, carried).plan(tree, origin)
     if plan.spec.window is None and time:
         # Without a window the event time is a column like any other, and may be NULL.
-        return _Planner(scope, options or JoinOptions(), None, {}, delay).plan(tree, origin)
+        return _Planner(scope, options, None, {}, delay, carried).plan(tree, origin)
     return plan
 
 
@@ -115,8 +150,10 @@ class _Planner:
         within: Within,
         time: Mapping[str, str | None],
         delay: int,
+        carried: tuple[Carried, ...],
     ) -> None:
         self.delay = delay
+        self.carried = carried
         self.scope = scope
         self.options = options
         self.tables = (KeyTable(0, scope), KeyTable(1, scope))
@@ -155,6 +192,7 @@ class _Planner:
             max(1, self.scope.analyst.parallelism),
         )
         period = self._archive_period(window)
+        self._settle_columns()
         spec = JoinSpec(
             streams=tuple(self._stream(i) for i in range(len(self.scope.names.streams))),
             equality=equality.equality,
@@ -281,12 +319,35 @@ class _Planner:
                 places.append(table.add(column, KeyForm(Encoding.INTEGER, kind, True)))
         return (places[0], places[1]) if len(places) == 2 else None
 
+    def _settle_columns(self) -> None:
+        """Results have the columns that were asked for and those that are re-checked."""
+        names = self.scope.names
+        read = {(c.stream, c.index) for item in self.recheck for c in columns_of(item)}
+        names.carried = tuple(
+            tuple(
+                index
+                for index in range(len(names.columns[stream]))
+                if carried.columns is None or index in carried.columns or (stream, index) in read
+            )
+            for stream, carried in enumerate(self.carried)
+        )
+
     def _stream(self, stream: int) -> StreamSpec:
+        names = self.scope.names
+        columns = [names.columns[stream][index] for index in names.carried[stream]]
+        known = {column.name for column in columns}
+        columns += self.carried[stream].values
+        if not columns and not self.tables[stream].specs:
+            # A tuple without anything would not travel.
+            columns.append(ColumnSpec(name="one", type="boolean", sql="TRUE"))
         # The time key is the first that is made, so its place is 0 where there is one.
         return StreamSpec(
-            name=self.scope.names.streams[stream],
-            columns=self.scope.names.columns[stream],
-            keys=tuple(self.tables[stream].specs),
+            name=names.streams[stream],
+            columns=tuple(columns),
+            keys=tuple(
+                key if key.column in known else replace(key, column=None)
+                for key in self.tables[stream].specs
+            ),
             filter_sql=self.tables[stream].filter_sql(),
             time=None if self.times[stream] is None else 0,
         )

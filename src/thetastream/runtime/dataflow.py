@@ -6,15 +6,25 @@ import uuid
 from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import (
+    DataType,
+    DecimalType,
+    DoubleType,
+    FractionalType,
+    LongType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
+from thetastream.engine.view import SLICE_COLUMN as NEWEST
 from thetastream.index.part import key_column
 from thetastream.runtime import shipped
 from thetastream.runtime.results import Results
 from thetastream.runtime.router import PACK_DDL
-from thetastream.spec import JoinSpec
+from thetastream.spec import Fold, JoinSpec, Value
 from thetastream.topology.dispatcher import topology_of
 from thetastream.version import VERSION
 
@@ -31,17 +41,19 @@ def build(
 ) -> DataFrame:
     """The join as a DataFrame with the columns `s0_0`, ... `s1_0`, ...; inputs have watermarks."""
     text = spec.to_json()
+    derived = [derive(spec, stream, frame) for stream, frame in enumerate(inputs)]
     # Unique for each join that is built: what one query caches is never seen by another.
     token = uuid.uuid4().hex
     packs = reduce(
         lambda first, second: first.unionAll(second),
         [
-            derive(spec, stream, frame).mapInArrow(shipped.router(text, stream, VERSION), PACK_DDL)
-            for stream, frame in enumerate(inputs)
+            frame.mapInArrow(shipped.router(text, stream, VERSION), PACK_DDL)
+            for stream, frame in enumerate(derived)
         ],
     )
     streaming = any(frame.isStreaming for frame in inputs)
-    results = Results(_result_type(inputs))
+    results = Results(_result_type(spec, derived))
+    timed = spec.newest is not None or (spec.view is not None and spec.view.slice is not None)
     joined = packs.groupBy("unit").transformWithStateInPandas(
         statefulProcessor=shipped.processor(
             text, token, chunk_rows, cache_bytes, results.wire.names, results.typed
@@ -49,6 +61,7 @@ def build(
         outputStructType=results.wire,
         outputMode="Append",
         timeMode="EventTime" if streaming and spec.window is not None else "None",
+        eventTimeColumnName=NEWEST if streaming and timed else "",
     )
     if streaming:
         joined = observe(spec, joined, token)
@@ -62,7 +75,7 @@ def derive(spec: JoinSpec, stream: int, frame: DataFrame) -> DataFrame:
     if described.filter_sql is not None:
         frame = frame.where(described.filter_sql)
     columns = [
-        F.col(f"`{column.name.replace('`', '``')}`").alias(f"c_{number}")
+        (_own(column.name) if column.sql is None else F.expr(column.sql)).alias(f"c_{number}")
         for number, column in enumerate(described.columns)
     ]
     keys = [
@@ -71,6 +84,10 @@ def derive(spec: JoinSpec, stream: int, frame: DataFrame) -> DataFrame:
         if key.column is None
     ]
     return frame.select(*columns, *keys)
+
+
+def _own(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")
 
 
 def observe(spec: JoinSpec, joined: DataFrame, token: str) -> DataFrame:
@@ -82,10 +99,36 @@ def observe(spec: JoinSpec, joined: DataFrame, token: str) -> DataFrame:
     return joined.observe(f"{OBSERVATION}_{token}", *reports)
 
 
-def _result_type(inputs: Sequence[DataFrame]) -> StructType:
+def _result_type(spec: JoinSpec, derived: Sequence[DataFrame]) -> StructType:
+    """The columns of what leaves the units, results or views."""
+    newest = [StructField(NEWEST, TimestampType())]
+    if spec.view is None:
+        fields = [
+            StructField(f"s{stream}_{number}", frame.schema[f"c_{number}"].dataType)
+            for stream, frame in enumerate(derived)
+            for number in range(len(spec.streams[stream].columns))
+        ]
+        return StructType(fields + (newest if spec.newest is not None else []))
+
+    def type_of(value: Value) -> DataType:
+        return derived[value.stream].schema[f"c_{value.column}"].dataType
+
     fields = [
-        StructField(f"s{stream}_{number}", field.dataType)
-        for stream, frame in enumerate(inputs)
-        for number, field in enumerate(frame.schema.fields)
+        StructField(f"g_{number}", type_of(value)) for number, value in enumerate(spec.view.groups)
     ]
+    if spec.view.slice is not None:
+        fields += newest
+    for number, measure in enumerate(spec.view.measures):
+        kind: DataType = LongType()
+        if measure.value is not None and measure.fold is not Fold.COUNT:
+            kind = type_of(measure.value)
+        if measure.fold is Fold.SUM:
+            kind = _sum_type(kind)
+        fields.append(StructField(f"m_{number}", kind))
     return StructType(fields)
+
+
+def _sum_type(kind: DataType) -> DataType:
+    if isinstance(kind, DecimalType):
+        return DecimalType(38, kind.scale)
+    return DoubleType() if isinstance(kind, FractionalType) else DecimalType(38, 0)

@@ -26,6 +26,8 @@ from pyspark.sql.types import (
 )
 
 from thetastream import arrow
+from thetastream.engine.view import SLICE_COLUMN
+from thetastream.errors import UnsupportedColumnError
 from thetastream.runtime import shipped
 
 REPORT = StructType([StructField("unit", IntegerType()), StructField("report", StringType())])
@@ -39,15 +41,22 @@ class Results:
 
     def __init__(self, columns: StructType) -> None:
         self._columns = columns
-        self.typed = all(_flat(field.dataType) for field in columns)
+        nested = [field for field in columns if not _flat(field.dataType)]
+        self.typed = not nested
+        if nested and SLICE_COLUMN in columns.names:
+            raise UnsupportedColumnError(
+                f"a {nested[0].dataType.simpleString()} cannot be told apart by its time",
+                hint="select, group by or aggregate a part of it, for instance its length",
+            )
 
     @property
     def wire(self) -> StructType:
         """The type of what the joiner puts out."""
         if not self.typed:
             return StructType(REPORT.fields + _BLOB.fields)
-        fields = [StructField(field.name, _wire_type(field.dataType)) for field in self._columns]
-        return StructType(REPORT.fields + fields)
+        return StructType(
+            REPORT.fields + [StructField(f.name, _wire_type(f)) for f in self._columns]
+        )
 
     def read(self, joined: DataFrame) -> DataFrame:
         """The results in what the joiner put out."""
@@ -67,10 +76,10 @@ def frame_of(batches: Sequence[pa.RecordBatch], *, typed: bool) -> pd.DataFrame:
     columns = dict(zip(REPORT.names, nothing, strict=True))
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         columns[name] = column.view(pa.int64()) if _is_instant(column.type) else column
-    return pd.DataFrame(
-        {name: pd.arrays.ArrowExtensionArray(column) for name, column in columns.items()},
-        copy=False,
-    )
+    made = {name: pd.arrays.ArrowExtensionArray(column) for name, column in columns.items()}
+    if SLICE_COLUMN in columns:
+        made[SLICE_COLUMN] = batch.column(SLICE_COLUMN).to_pandas()
+    return pd.DataFrame(made, copy=False)
 
 
 def report_frame(unit: int, report: str, names: Sequence[str]) -> pd.DataFrame:
@@ -93,14 +102,18 @@ def _flat(kind: DataType) -> bool:
     return isinstance(kind, AtomicType) and not isinstance(kind, VariantType)
 
 
-def _wire_type(kind: DataType) -> DataType:
-    """PySpark converts a timestamp through the session's time zone: it travels as a number."""
-    return LongType() if isinstance(kind, TimestampType) else kind
+def _wire_type(field: StructField) -> DataType:
+    """PySpark converts a timestamp through the session's time zone: it travels as a number.
+
+    Not so the time of the newest member, which Spark has to know for its watermark.
+    """
+    as_number = isinstance(field.dataType, TimestampType) and field.name != SLICE_COLUMN
+    return LongType() if as_number else field.dataType
 
 
 def _read(field: StructField) -> Column:
     column = F.col(field.name)
-    if isinstance(field.dataType, TimestampType):
+    if _wire_type(field) != field.dataType:
         return F.timestamp_micros(column).alias(field.name)
     return column
 

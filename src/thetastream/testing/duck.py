@@ -170,13 +170,21 @@ class DuckJoin:
             for number, key in enumerate(described.keys)
             if key.column is None
         ]
-        select = ", ".join([f'"{_ROW}"', *(f'{sql} AS "{name}"' for name, sql in keys)])
+        values = [
+            (f"c_{number}", to_duckdb(column.sql))
+            for number, column in enumerate(described.columns)
+            if column.sql is not None
+        ]
+        select = ", ".join([f'"{_ROW}"', *(f'{sql} AS "{name}"' for name, sql in keys + values)])
         where = f" WHERE {to_duckdb(described.filter_sql)}" if described.filter_sql else ""
         numbered = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
         found = query(f"SELECT {select} FROM derived{where}", derived=numbered)
         rows = table.take(found.column(_ROW))
-        columns = [rows.column(column.name) for column in described.columns]
-        names = [f"c_{number}" for number in range(len(columns))]
+        names = [f"c_{number}" for number in range(len(described.columns))]
+        columns = [
+            found.column(name) if column.sql is not None else rows.column(column.name)
+            for name, column in zip(names, described.columns, strict=True)
+        ]
         for name, _ in keys:
             columns.append(self._key(found.column(name)))
             names.append(name)

@@ -1,4 +1,4 @@
-"""Predicate text to the planner's tree: the one file that knows the parser.
+"""Predicate text to the planner's tree.
 
 The parser's habit of translating functions between dialects is switched off, so a call keeps the
 name it was written with. Every node is checked against a list, and operators that stand without
@@ -127,9 +127,9 @@ def parse_predicate(text: str, names: Names, functions: Iterable[str] = ()) -> t
     """The predicate as a tree with its columns resolved; raises a PredicateError with a caret."""
     if not text.strip():
         raise ParseError("the predicate is empty", text=text or " ", hint='give "true" for all')
-    reader = _Reader(text, names, tuple(functions))
+    reader = Reader(text, names, tuple(functions))
     result = reader.read()
-    again = _Reader(tree.render(result, names.qualified), names, tuple(functions)).read()
+    again = Reader(tree.render(result, names.qualified), names, tuple(functions)).read()
     if again != result:
         raise RefusedExpressionError(
             "this expression cannot be rebuilt without a change of meaning",
@@ -140,13 +140,19 @@ def parse_predicate(text: str, names: Names, functions: Iterable[str] = ()) -> t
     return result
 
 
-class _Reader:
+class Reader:
     """One text on its way through the parser, the checks and the conversion."""
+
+    noun = "predicate"
+    place = "join predicate"
+    wanted = "give one Boolean expression, as in a WHERE clause"
 
     def __init__(self, text: str, names: Names, functions: tuple[str, ...]) -> None:
         self.text = text
         self.names = names
         self.functions = functions
+        self.source = text
+        """What the parser sees: the text, with anything that it would not know blanked out."""
 
     def read(self) -> tree.Expr:
         root = self._parse()
@@ -155,25 +161,25 @@ class _Reader:
 
     def _parse(self) -> exp.Expr:
         if len(self.text) > MAX_TEXT:
-            raise ParseError("the predicate is too long", text=self.text[:60], hint="shorten it")
+            raise ParseError(f"the {self.noun} is too long", text=self.text[:60], hint="shorten it")
         try:
-            root = sqlglot.parse_one(self.text, dialect=PlainSpark)
+            root = sqlglot.parse_one(self.source, dialect=PlainSpark)
         except SqlglotParseError as error:
             start, end = self._error_span(error)
             problem = error.errors[0]["description"] if error.errors else "not an expression"
             if problem.startswith("Required keyword"):
                 problem = "something is missing here"
             raise ParseError(
-                f"the predicate is not a Spark SQL expression: {problem.rstrip('.').lower()}",
+                f"the {self.noun} is not in Spark SQL: {problem.rstrip('.').lower()}",
                 text=self.text,
                 start=start,
                 end=end,
-                hint="give one Boolean expression, as in a WHERE clause",
+                hint=self.wanted,
             ) from None
         except SqlglotError:
             quote = max(self.text.rfind(mark) for mark in "'\"`")
             raise ParseError(
-                "the predicate has a quote or a comment that does not end",
+                f"the {self.noun} has a quote or a comment that does not end",
                 text=self.text,
                 start=max(quote, 0),
                 hint="close it",
@@ -183,7 +189,9 @@ class _Reader:
         return root
 
     def _too_deep(self) -> ParseError:
-        return ParseError("the predicate is nested too deeply", text=self.text, hint="simplify it")
+        return ParseError(
+            f"the {self.noun} is nested too deeply", text=self.text, hint="simplify it"
+        )
 
     def _error_span(self, error: SqlglotParseError) -> tuple[int, int]:
         if not error.errors:
@@ -283,7 +291,7 @@ class _Reader:
         self._refuse(node, f"this construct ({what})", "write it in another way")
 
     def _refuse(self, node: exp.Expr, what: str, hint: str) -> NoReturn:
-        self._raise(node, f"{what} has no place in a join predicate", hint)
+        self._raise(node, f"{what} has no place in a {self.place}", hint)
 
     def _raise(self, node: exp.Expr, what: str, hint: str) -> NoReturn:
         start, end = self._span(node)
@@ -296,6 +304,9 @@ class _Reader:
         span = {"start": start, "end": end}
         while isinstance(node, exp.Paren):
             node = node.this
+        special = self._special(node)
+        if special is not None:
+            return special
         if isinstance(node, (exp.And, exp.Or)):
             kind = type(node)
             items = tuple(self._convert(item) for item in _flatten(node, kind))
@@ -335,13 +346,22 @@ class _Reader:
             return tree.Cast(expr=self._convert(node.this), type=to, **span)
         return self._opaque(node, start, end)
 
+    def _special(self, node: exp.Expr) -> tree.Expr | None:
+        """What a node means where more than predicates is read; None if nothing special."""
+        return None
+
     def _opaque(self, node: exp.Expr, start: int, end: int) -> tree.Opaque:
-        found: list[tree.Column] = []
+        found: list[tree.Column | tree.Slot] = []
         mark = "hole"
         while mark in self.text:
             mark += "_"
 
         def replace(item: exp.Expr) -> exp.Expr:
+            special = self._special(item)
+            if isinstance(special, tree.Slot):
+                found.append(special)
+                hole = exp.to_identifier(f"{mark}{len(found) - 1}", quoted=True)
+                return exp.column(hole)
             if isinstance(item, exp.Column) or (
                 isinstance(item, exp.Dot) and _path(item) is not None
             ):
@@ -352,7 +372,7 @@ class _Reader:
 
         sql = node.copy().transform(replace).sql(dialect=PlainSpark, comments=False)
         pieces = re.split(rf"`{mark}(\d+)`", sql)
-        parts: list[str | tree.Column] = []
+        parts: list[str | tree.Column | tree.Slot] = []
         for place, piece in enumerate(pieces):
             if place % 2:
                 parts.append(found[int(piece)])

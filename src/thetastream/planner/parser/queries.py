@@ -1,0 +1,590 @@
+"""A whole query's text to a `Query`.
+
+What SQL does not know (ONLINE, WITHIN, and the window clause of stream queries) is read first and
+blanked out, so that every place in the text keeps its position. The rest is read by the parser, and
+each expression in it takes the same way as a predicate.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from thetastream.errors import (
+    OptionError,
+    ParseError,
+    PredicateError,
+    ThetastreamError,
+    UnknownStreamError,
+    WindowError,
+)
+from thetastream.planner import expression as tree
+from thetastream.planner.duration import parse_duration
+from thetastream.planner.names import Names, suggestion
+from thetastream.planner.parser.expressions import PlainSpark, Reader
+from thetastream.planner.query import AGGREGATES, Aggregate, Item, Query, Relation, TimeWindow
+from thetastream.planner.window import Within
+from thetastream.spec import ColumnSpec
+
+_ENDS = frozenset({"GROUP BY", "HAVING", "ORDER BY", "LIMIT", "WHERE", "WINDOW", "WITHIN", ";"})
+_NOT_AFTER_ONLINE = frozenset(
+    [",", "FROM", ".", "AS", "+", "-", "/", "%", "=", "<", ">", "(", "||"]
+)
+_WINDOW_CALL = "windo_"
+"""What the parser gets to see of window(...), which it would take for the clause; as long."""
+_SYNONYMS = {"mean": "avg"}
+_PARTS: tuple[tuple[str, str, str], ...] = (
+    ("order", "ORDER BY", "a stream has no end to sort at; sort what the sink holds"),
+    ("limit", "LIMIT", "leave it out; a stream has no end to count from"),
+    ("offset", "OFFSET", "leave it out; a stream has no end to count from"),
+    ("with_", "WITH", "write the query without it, or make the stream before the join"),
+    ("qualify", "QUALIFY", "filter the result afterwards"),
+    ("laterals", "LATERAL VIEW", "explode the stream before the join"),
+    ("windows", "WINDOW", "write WITHIN 10 minutes"),
+    ("sort", "SORT BY", "leave it out"),
+    ("cluster", "CLUSTER BY", "leave it out"),
+    ("distribute", "DISTRIBUTE BY", "leave it out"),
+    ("hint", "a hint", "leave it out; JoinOptions says how to join"),
+    ("into", "INTO", "write the result with a sink"),
+    ("kind", "SELECT AS", "name the columns"),
+)
+
+
+def parse_query(
+    text: str,
+    streams: Mapping[str, Sequence[ColumnSpec]],
+    *,
+    case_sensitive: bool,
+    functions: Iterable[str] = (),
+    hidden: Mapping[str, frozenset[str]] | None = None,
+) -> Query:
+    """The query with its names resolved; raises with a caret at the place that is wrong.
+
+    `hidden` names columns of the streams that `*` does not stand for.
+    """
+    if not text.strip():
+        raise ParseError("the query is empty", text=text or " ", hint="write SELECT ... FROM ...")
+    reader = _QueryReader(text, streams, case_sensitive, tuple(functions), hidden or {})
+    return reader.query()
+
+
+class _Clauses:
+    """The text's words that the parser does not know."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.source = text
+        self.within: Within = None
+        try:
+            self.tokens: list[Any] = list(sqlglot.tokenize(text, dialect=PlainSpark))
+        except SqlglotError:
+            # The parser meets the same quote or comment and says where it is.
+            self.tokens = []
+        self._online()
+        for token, after in zip(self.tokens, self.tokens[1:], strict=False):
+            if token.text.upper() == "WINDOW" and after.text == "(":
+                end = token.start + len(_WINDOW_CALL)
+                self.source = self.source[: token.start] + _WINDOW_CALL + self.source[end:]
+        found = [clause for clause in map(self._clause, self._tops()) if clause is not None]
+        if len(found) > 1:
+            raise WindowError(
+                "the query has more than one window",
+                detail=_marked(text, found[1][0], found[1][1]),
+                hint="keep one WITHIN clause",
+            )
+        for start, end, within in found:
+            self.within = within
+            self._blank(start, end)
+
+    def _blank(self, start: int, end: int) -> None:
+        self.source = self.source[:start] + " " * (end - start) + self.source[end:]
+
+    def _online(self) -> None:
+        for place, token in enumerate(self.tokens[:-2]):
+            word, after = self.tokens[place + 1], self.tokens[place + 2]
+            if token.text.upper() != "SELECT" or word.text.upper() != "ONLINE":
+                continue
+            if after.text.upper() not in _NOT_AFTER_ONLINE:
+                self._blank(word.start, word.end + 1)
+            return
+
+    def _tops(self) -> list[int]:
+        """Tokens outside of parentheses."""
+        depth, found = 0, []
+        for place, token in enumerate(self.tokens):
+            if token.text == "(":
+                depth += 1
+            elif token.text == ")":
+                depth -= 1
+            elif depth == 0:
+                found.append(place)
+        return found
+
+    def _clause(self, place: int) -> tuple[int, int, Within] | None:
+        """A window clause that begins at a token: where it stands, and what it says."""
+        word = self.tokens[place].text.upper()
+        if word not in ("WITHIN", "WINDOW") or _quoted(self.text, self.tokens[place]):
+            return None
+        end = place + 1
+        while end < len(self.tokens) and self.tokens[end].text.upper() not in _ENDS:
+            end += 1
+        inner = self.tokens[place + 1 : end]
+        start, stop = self.tokens[place].start, self.tokens[end - 1].end + 1
+        if word == "WITHIN":
+            if not inner:
+                self._unclear(start, stop)
+            return start, stop, self._within(inner, start, stop)
+        # WINDOW name AS (RANGE INTERVAL ... PRECEDING): both streams look back that far.
+        words = [token.text.upper() for token in inner]
+        if len(words) < 7 or words[1:4] != ["AS", "(", "RANGE"] or words[-2:] != ["PRECEDING", ")"]:
+            return None
+        return start, stop, self._length(inner[4:-2], start, stop)
+
+    def _within(self, inner: list[Any], start: int, stop: int) -> Within:
+        words = [token.text.upper() for token in inner]
+        if words[-1] not in ("PRECEDING", "FOLLOWING"):
+            return self._length(inner, start, stop)
+        bounds: dict[str, str] = {}
+        piece: list[Any] = []
+        for token, word in zip(inner, words, strict=True):
+            if word in ("PRECEDING", "FOLLOWING"):
+                if word in bounds or not piece:
+                    self._unclear(start, stop)
+                bounds[word] = self._length(piece, start, stop)
+                piece = []
+            elif word != "AND" or piece:
+                piece.append(token)
+        return bounds.get("PRECEDING", "0 seconds"), bounds.get("FOLLOWING", "0 seconds")
+
+    def _length(self, tokens: list[Any], start: int, stop: int) -> str:
+        words = [token.text for token in tokens if token.text.upper() != "INTERVAL"]
+        length = " ".join(words)
+        try:
+            parse_duration(length, "WITHIN")
+        except WindowError as error:
+            raise WindowError(
+                error.what, detail=_marked(self.text, start, stop), hint=_WITHIN_FORMS
+            ) from None
+        return length
+
+    def _unclear(self, start: int, stop: int) -> NoReturn:
+        raise WindowError(
+            "the WITHIN clause is not complete",
+            detail=_marked(self.text, start, stop),
+            hint=_WITHIN_FORMS,
+        )
+
+
+_WITHIN_FORMS = (
+    "write WITHIN 10 minutes, WITHIN INTERVAL 90 SECONDS, or"
+    " WITHIN 5 minutes PRECEDING AND 1 minute FOLLOWING"
+)
+
+
+def _marked(text: str, start: int, end: int) -> str:
+    return PredicateError("", text=text, start=start, end=end).detail
+
+
+def _quoted(text: str, token: Any) -> bool:
+    return text[token.start : token.start + 1] in "`'\""
+
+
+class _QueryReader(Reader):
+    """One query on its way through the parser."""
+
+    noun = "query"
+    place = "query over streams"
+    wanted = "write SELECT ... FROM ... [WHERE ...] [WITHIN ...] [GROUP BY ...]"
+
+    def __init__(
+        self,
+        text: str,
+        streams: Mapping[str, Sequence[ColumnSpec]],
+        case_sensitive: bool,
+        functions: tuple[str, ...],
+        hidden: Mapping[str, frozenset[str]],
+    ) -> None:
+        super().__init__(text, Names({}, case_sensitive=case_sensitive), functions)
+        self.streams = streams
+        self.hidden = hidden
+        self.relations: list[Relation] = []
+        self.case_sensitive = case_sensitive
+        clauses = _Clauses(text)
+        self.source = clauses.source.rstrip().removesuffix(";")
+        self.within = clauses.within
+        self.aggregates: list[Aggregate] = []
+        self.window: TimeWindow | None = None
+        self.windows_allowed = False
+        self.aggregates_allowed = False
+
+    def query(self) -> Query:
+        root = self._parse()
+        if not isinstance(root, exp.Select):
+            kind = "a set operation" if isinstance(root, exp.SetOperation) else "this statement"
+            self._refuse(root, kind, self.wanted)
+        for part, what, hint in _PARTS:
+            if root.args.get(part):
+                node = root.args[part]
+                node = node[0] if isinstance(node, list) else node
+                self._refuse(node if isinstance(node, exp.Expr) else root, what, hint)
+        relations, conditions = self._relations(root)
+        self.relations = relations
+        self.names = Names(
+            {one.alias: self.streams[one.stream] for one in relations},
+            case_sensitive=self.case_sensitive,
+        )
+        where = root.args.get("where")
+        if where is not None:
+            conditions.append(where.this)
+        found = [self._expression(condition) for condition in conditions]
+        predicate = found[0] if found else tree.Boolean(value=True)
+        if len(found) > 1:
+            predicate = tree.And(items=tuple(found), start=found[0].start, end=found[-1].end)
+        groups = self._groups(root)
+        items = self._items(root)
+        having = root.args.get("having")
+        condition = None if having is None else self._expression(having.this, aggregates=True)
+        distinct = root.args.get("distinct")
+        if distinct is not None and distinct.args.get("on"):
+            self._refuse(distinct, "DISTINCT ON", "write DISTINCT")
+        grouped = bool(groups or self.window or self.aggregates or having is not None)
+        return Query(
+            text=self.text,
+            relations=tuple(relations),
+            names=self.names,
+            predicate=predicate,
+            within=self.within,
+            items=tuple(items),
+            groups=tuple(groups),
+            window=self.window,
+            aggregates=tuple(self.aggregates),
+            having=condition,
+            distinct=distinct is not None,
+            grouped=grouped,
+        )
+
+    # -- FROM -----------------------------------------------------------------------------------
+
+    def _relations(self, root: exp.Select) -> tuple[list[Relation], list[exp.Expr]]:
+        source = root.args.get("from_")
+        if source is None:
+            raise ParseError(
+                "the query has no FROM",
+                text=self.text,
+                end=len(self.text),
+                hint=f"name the streams: FROM {', '.join(self.streams)}",
+            )
+        tables = [source.this]
+        conditions: list[exp.Expr] = []
+        for join in [*(source.this.args.get("joins") or []), *(root.args.get("joins") or [])]:
+            side = " ".join(
+                str(join.args[name]) for name in ("method", "side", "kind") if join.args.get(name)
+            ).upper()
+            if side not in ("", "INNER", "CROSS"):
+                self._refuse(join, f"a {side} join", "only inner joins are supported, for now")
+            if join.args.get("using"):
+                self._refuse(join, "USING", "write ON a.k = b.k")
+            tables.append(join.this)
+            if join.args.get("on") is not None:
+                conditions.append(join.args["on"])
+        relations = [self._relation(table) for table in tables]
+        fold = str if self.case_sensitive else str.casefold
+        taken = Counter(fold(one.alias) for one in relations)
+        for one, table in zip(relations, tables, strict=True):
+            if taken[fold(one.alias)] > 1:
+                self._raise(
+                    table,
+                    f"two relations of the query are called {one.alias!r}",
+                    f"give them names of their own: {one.stream} AS a, {one.stream} AS b",
+                )
+        return relations, conditions
+
+    def _relation(self, table: exp.Expr) -> Relation:
+        if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
+            self._refuse(table, "a subquery in FROM", "make it a stream of its own first")
+        extra = [
+            name
+            for name, value in table.args.items()
+            if value and name not in ("this", "alias", "joins")
+        ]
+        if extra:
+            self._refuse(table, "this form of a relation", "name a stream, with or without AS")
+        name = table.this.name
+        fold = str if self.case_sensitive else str.casefold
+        known = [stream for stream in self.streams if fold(stream) == fold(name)]
+        if not known:
+            start, end = self._span(table.this)
+            raise UnknownStreamError(
+                f"there is no stream {name!r}",
+                text=self.text,
+                start=start,
+                end=end,
+                hint=suggestion(name, list(self.streams), "the streams are"),
+            )
+        return Relation(known[0], table.alias or name)
+
+    # -- GROUP BY and SELECT --------------------------------------------------------------------
+
+    def _groups(self, root: exp.Select) -> list[tree.Expr]:
+        group = root.args.get("group")
+        if group is None:
+            return []
+        for name, what in (
+            ("grouping_sets", "GROUPING SETS"),
+            ("cube", "CUBE"),
+            ("rollup", "ROLLUP"),
+            ("all", "GROUP BY ALL"),
+            ("totals", "WITH TOTALS"),
+        ):
+            if group.args.get(name):
+                self._refuse(group, what, "name the columns to group by")
+        found: list[tree.Expr] = []
+        for node in group.expressions:
+            target = self._group_target(node, root)
+            if _is_call(target, _WINDOW_CALL):
+                self._set_window(target)
+            else:
+                expr = self._expression(target)
+                if expr not in found:
+                    found.append(expr)
+        return found
+
+    def _group_target(self, node: exp.Expr, root: exp.Select) -> exp.Expr:
+        """GROUP BY 1 and GROUP BY alias mean an item of the select list."""
+        items = root.expressions
+        if isinstance(node, exp.Literal) and not node.is_string:
+            place = int(node.this) if str(node.this).isdigit() else 0
+            if not 1 <= place <= len(items):
+                self._raise(node, f"there is no item {node.this} in the select list", "name it")
+            return _bare(items[place - 1])
+        if isinstance(node, exp.Column) and len(node.parts) == 1 and not self._is_column(node.name):
+            for item in items:
+                if isinstance(item, exp.Alias) and item.alias.casefold() == node.name.casefold():
+                    return _bare(item)
+        return node
+
+    def _is_column(self, name: str) -> bool:
+        return bool(self.names.owners(name))
+
+    def _set_window(self, node: exp.Expr) -> None:
+        window = self._window_call(node)
+        if self.window is not None and self.window != window:
+            self._raise(node, "the query groups by two time windows", "keep one of them")
+        self.window = window
+
+    def _window_call(self, node: exp.Expr) -> TimeWindow:
+        arguments = node.expressions
+        lengths = []
+        for argument in arguments[1:]:
+            if not isinstance(argument, exp.Literal) or not argument.is_string:
+                self._raise(
+                    argument, "the length of a window is a text", "write window(time, '1 minute')"
+                )
+            try:
+                lengths.append(parse_duration(str(argument.this), "window"))
+            except ThetastreamError as error:
+                self._raise(argument, error.what, "write window(time, '1 minute')")
+        if not 1 <= len(lengths) <= 3 or lengths[0] == 0:
+            self._raise(
+                node,
+                "window() takes a time, a length, and perhaps a slide and a start",
+                "write window(time, '10 minutes', '5 minutes')",
+            )
+        size = lengths[0]
+        slide = lengths[1] if len(lengths) > 1 else size
+        if not 0 < slide <= size:
+            self._raise(node, "the slide of a window is at most its length", "make it shorter")
+        start = lengths[2] if len(lengths) > 2 else 0
+        return TimeWindow(self._window_argument(arguments[0]), size, slide, start)
+
+    def _window_argument(self, node: exp.Expr) -> tree.Expr | None:
+        """None for the time of the newest member: `time`, or greatest() of both event times."""
+        bare = isinstance(node, exp.Column) and len(node.parts) == 1
+        if bare and node.name.casefold() == "time" and len(self.names.owners(node.name)) != 1:
+            return None
+        return self._expression(node)
+
+    def _items(self, root: exp.Select) -> list[Item]:
+        found: list[tuple[tree.Expr, str, bool]] = []
+        for node in root.expressions:
+            stars = self._stars(node)
+            if stars is not None:
+                found += [(column, self._column_name(column), True) for column in stars]
+                continue
+            expr = self._expression(_bare(node), aggregates=True)
+            if isinstance(node, exp.Alias):
+                found.append((expr, node.alias, False))
+            elif isinstance(expr, tree.Column):
+                name = expr.fields[-1] if expr.fields else self._column_name(expr)
+                found.append((expr, name, True))
+            elif isinstance(expr, tree.Slot) and expr.number < 0:
+                found.append((expr, expr.fields[-1] if expr.fields else "window", False))
+            else:
+                found.append((expr, self.text[expr.start : expr.end] or str(node), False))
+        return self._named(found)
+
+    def _named(self, found: list[tuple[tree.Expr, str, bool]]) -> list[Item]:
+        """Columns of the same name get their stream's name in front, as in a join."""
+        times = Counter(name.casefold() for _, name, _ in found)
+        items = []
+        for expr, name, from_column in found:
+            if from_column and times[name.casefold()] > 1 and isinstance(expr, tree.Column):
+                name = f"{self.names.streams[expr.stream]}_{name}"
+            items.append(Item(expr, name))
+        taken = Counter(item.name.casefold() for item in items)
+        for item in items:
+            if taken[item.name.casefold()] > 1:
+                raise OptionError(
+                    f"two columns of the result would be called {item.name!r}",
+                    detail=_marked(self.text, item.expr.start, item.expr.end),
+                    hint="give one of them another name with AS",
+                )
+        return items
+
+    def _column_name(self, column: tree.Column) -> str:
+        return self.names.columns[column.stream][column.index].name
+
+    def _stars(self, node: exp.Expr) -> list[tree.Column] | None:
+        """The columns that `*` or `a.*` stands for."""
+        chosen: Iterable[int]
+        if isinstance(node, exp.Star):
+            chosen = range(len(self.names.streams))
+        elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+            table = node.args.get("table")
+            place = None if table is None else self.names.stream(table.name)
+            if place is None:
+                start, end = self._span(node)
+                raise UnknownStreamError(
+                    f"there is no stream {node.table!r}",
+                    text=self.text,
+                    start=start,
+                    end=end,
+                    hint=suggestion(node.table, self.names.streams, "the streams are"),
+                )
+            chosen = [place]
+        else:
+            return None
+        return [
+            tree.Column(stream=stream, index=index)
+            for stream in chosen
+            for index, column in enumerate(self.names.columns[stream])
+            if column.name not in self.hidden.get(self.relations[stream].stream, ())
+        ]
+
+    # -- expressions ----------------------------------------------------------------------------
+
+    def _expression(self, node: exp.Expr, *, aggregates: bool = False) -> tree.Expr:
+        self.aggregates_allowed = aggregates
+        self.windows_allowed = aggregates and self.window is not None
+        self._vet(node)
+        expr = self._convert(node)
+        self._same_when_rebuilt(node, expr)
+        return expr
+
+    def _same_when_rebuilt(self, node: exp.Expr, expr: tree.Expr) -> None:
+        """The text that Spark will get must mean what the user's text means."""
+        if any(True for _ in tree.slots(expr)):
+            # What stands around aggregates is rebuilt by the parser itself; their arguments are
+            # checked one by one.
+            return
+        again = Reader(tree.render(expr, self.names.qualified), self.names, self.functions)
+        if again.read() != expr:
+            self._raise(
+                node,
+                "this expression cannot be rebuilt without a change of meaning",
+                "write it in a simpler way, or compute it as a column of the stream",
+            )
+
+    def _vet_node(self, node: exp.Expr) -> None:
+        if self.aggregates_allowed:
+            if _aggregate_name(node) is not None:
+                self._vet_aggregate(node)
+                return
+            inside = _aggregate_name(node.parent) if node.parent is not None else None
+            if isinstance(node, exp.Star) and inside == "count":
+                return
+            if isinstance(node, exp.Distinct) and inside is not None:
+                return
+            if isinstance(node, exp.Filter):
+                self._raise(
+                    node,
+                    "FILTER after an aggregate is not supported",
+                    "write sum(CASE WHEN condition THEN value END)",
+                )
+        if self.windows_allowed and (_is_call(node, _WINDOW_CALL) or _is_window_column(node)):
+            return
+        super()._vet_node(node)
+
+    def _vet_aggregate(self, node: exp.Expr) -> None:
+        name = _aggregate_name(node)
+        ancestor = node.parent
+        while ancestor is not None and not isinstance(ancestor, exp.Select):
+            if _aggregate_name(ancestor) is not None:
+                self._raise(node, "an aggregate inside another one", "nest the queries instead")
+            ancestor = ancestor.parent
+        arguments = node.expressions
+        distinct = bool(arguments) and isinstance(arguments[0], exp.Distinct)
+        if distinct:
+            arguments = arguments[0].expressions
+        if len(arguments) != 1:
+            self._raise(node, f"{name}() takes one argument", f"write {name}(value)")
+        if distinct and name in ("sum", "avg"):
+            self._raise(
+                node, f"{name}(DISTINCT ...) is not supported", "only count(DISTINCT ...) is"
+            )
+
+    def _special(self, node: exp.Expr) -> tree.Expr | None:
+        start, end = self._span(node)
+        if self.windows_allowed and _is_call(node, _WINDOW_CALL):
+            if self._window_call(node) != self.window:
+                self._raise(node, "this is not the window of GROUP BY", "write it the same way")
+            return tree.Slot(number=-1, start=start, end=end)
+        if (
+            self.windows_allowed
+            and isinstance(node, exp.Column)
+            and _is_window_column(node)
+            and not self._is_column("window")
+        ):
+            fields = tuple(part.name for part in node.parts[1:])
+            return tree.Slot(number=-1, fields=fields, start=start, end=end)
+        name = _aggregate_name(node) if self.aggregates_allowed else None
+        if name is None:
+            return None
+        argument = node.expressions[0]
+        distinct = isinstance(argument, exp.Distinct)
+        if distinct:
+            argument = argument.expressions[0]
+        value = None
+        if not isinstance(argument, exp.Star):
+            value = self._convert(argument)
+            self._same_when_rebuilt(argument, value)
+        # The smallest and the largest value are the same with and without DISTINCT.
+        found = Aggregate(name, value, distinct and name == "count")
+        if found not in self.aggregates:
+            self.aggregates.append(found)
+        return tree.Slot(number=self.aggregates.index(found), start=start, end=end)
+
+
+def _bare(node: exp.Expr) -> exp.Expr:
+    return node.this if isinstance(node, exp.Alias) else node
+
+
+def _is_call(node: Any, name: str) -> bool:
+    return isinstance(node, exp.Anonymous) and str(node.this).casefold() == name
+
+
+def _is_window_column(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Column) and node.parts[0].name.casefold() == "window"
+
+
+def _aggregate_name(node: Any) -> str | None:
+    if not isinstance(node, exp.Anonymous):
+        return None
+    name = str(node.this).casefold()
+    name = _SYNONYMS.get(name, name)
+    return name if name in AGGREGATES else None

@@ -1,0 +1,420 @@
+"""A query to a plan: the join with as little as possible in it, and what Spark does with its output.
+
+Aggregates are made in place, as views inside the units, where the kernel decides the predicate alone
+and every argument reads one stream. Otherwise the results are listed and Spark aggregates them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import gcd
+
+from thetastream.errors import RefusedExpressionError, WindowError
+from thetastream.options import JoinOptions
+from thetastream.planner.expression import Column, Expr, Opaque, Slot, columns, render, streams_of
+from thetastream.planner.keys import Scope
+from thetastream.planner.plan import Carried, Plan, plan_tree
+from thetastream.planner.query import Aggregate, Query, TimeWindow
+from thetastream.planner.report import Decision
+from thetastream.planner.types import Analyst, Family, decimal_size, family
+from thetastream.spec import ColumnSpec, Fold, Measure, Value, ViewSpec
+
+SUMMED = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOAT})
+RANKED = SUMMED | {
+    Family.BOOLEAN,
+    Family.DATE,
+    Family.TIMESTAMP,
+    Family.TIMESTAMP_NTZ,
+    Family.STRING,
+    Family.BINARY,
+    Family.DAY_TIME,
+}
+"""Types whose order and equality a unit knows."""
+
+NEWEST = "newest"
+"""The column with the time of a result's newest member."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finish:
+    """What Spark does with the join's output; SQL over its columns."""
+
+    items: tuple[tuple[str, str], ...]
+    """Expression and name of each column of the result."""
+    grouped: bool = False
+    keys: tuple[tuple[str, str], ...] = ()
+    """Expression and name of what is grouped by; items and the condition use the names."""
+    window: TimeWindow | None = None
+    window_sql: str = NEWEST
+    aggregates: tuple[str, ...] = ()
+    """Aggregate expressions, called `a_0`, `a_1`, ... afterwards."""
+    having: str | None = None
+    distinct: tuple[str, ...] = ()
+    """Columns by which duplicates are told."""
+
+
+@dataclass(frozen=True)
+class QueryPlan:
+    """A join and what comes after it."""
+
+    join: Plan
+    finish: Finish
+
+    def explain(self) -> str:
+        """The plan as text."""
+        return self.join.explain()
+
+    def _repr_html_(self) -> str:
+        return self.join._repr_html_()
+
+
+class _NotInPlaceError(Exception):
+    """Why the results have to be listed."""
+
+
+def plan_query(
+    query: Query,
+    *,
+    time: Mapping[str, str | None],
+    options: JoinOptions,
+    analyst: Analyst,
+    origin: str = "",
+    fixed_zone: bool = False,
+    delay: int = 0,
+) -> QueryPlan:
+    """The plan of a query over two streams; `time` names the event times by alias."""
+    return _Planner(query, time, options, analyst, origin, fixed_zone, delay).plan()
+
+
+class _Planner:
+    def __init__(
+        self,
+        query: Query,
+        time: Mapping[str, str | None],
+        options: JoinOptions,
+        analyst: Analyst,
+        origin: str,
+        fixed_zone: bool,
+        delay: int,
+    ) -> None:
+        self.query = query
+        self.time = time
+        self.options = options
+        self.origin = origin
+        self.delay = delay
+        self.scope = Scope(query.text, query.names, analyst, fixed_zone)
+        self.window = self._normal_window()
+        self.values: list[list[ColumnSpec]] = [[] for _ in query.names.streams]
+
+    def plan(self) -> QueryPlan:
+        query = self.query
+        if query.distinct and query.grouped:
+            raise RefusedExpressionError(
+                "DISTINCT together with aggregates is not supported",
+                text=query.text,
+                hint="the rows of an aggregation are distinct already if its groups are selected",
+            )
+        if not query.grouped and not query.distinct:
+            return self._rows()
+        if query.grouped:
+            # Refused before anything is planned: a column that is neither grouped nor aggregated.
+            for expr in [item.expr for item in query.items]:
+                self._over_groups(expr)
+        if self.options.aggregation == "enumerate":
+            return self._listed("asked for in the options")
+        try:
+            return self._in_place()
+        except _NotInPlaceError as reason:
+            return self._listed(str(reason))
+
+    # -- without aggregates ---------------------------------------------------------------------
+
+    def _rows(self) -> QueryPlan:
+        plan = self._join([item.expr for item in self.query.items])
+        return QueryPlan(plan, Finish(items=self._items_over_results()))
+
+    def _items_over_results(self) -> tuple[tuple[str, str], ...]:
+        return tuple((self.scope.output(item.expr), item.name) for item in self.query.items)
+
+    # -- in place -------------------------------------------------------------------------------
+
+    def _in_place(self) -> QueryPlan:
+        query = self.query
+        if self.window is not None and self.window.argument is not None:
+            raise _NotInPlaceError("the time window is not of the newest member's time")
+        exprs = list(query.groups) if query.grouped else [item.expr for item in query.items]
+        groups = [self._value(expr, RANKED, "grouped by") for expr in exprs]
+        hidden: list[Value] = []
+        measures: list[Measure] = []
+        merged = [self._merged(one, groups, hidden, measures) for one in query.aggregates]
+        slice_length = self._slice()
+        plan = self._join([], values=True)
+        if plan.spec.recheck_sql is not None:
+            self.values = [[] for _ in query.names.streams]
+            raise _NotInPlaceError("Spark has to re-check a part of the predicate on each result")
+        view = ViewSpec(groups=(*groups, *hidden), measures=tuple(measures), slice=slice_length)
+        spec = replace(plan.spec, view=view)
+        what = "duplicates are dropped" if query.distinct else "aggregated"
+        decision = Decision(
+            "aggregation",
+            "in place, in two phases",
+            f"{what} in each unit, merged by Spark; the kernel decides the predicate alone",
+        )
+        plan = replace(plan, spec=spec, decisions=(*plan.decisions, decision))
+        if query.distinct:
+            names = tuple(f"g_{number}" for number in range(len(groups)))
+            items = tuple((name, item.name) for name, item in zip(names, query.items, strict=True))
+            return QueryPlan(plan, Finish(items=items, distinct=(*names, NEWEST)))
+        keys = tuple((f"g_{number}", f"g_{number}") for number in range(len(groups)))
+        return QueryPlan(plan, self._grouped(keys, tuple(merged), NEWEST))
+
+    def _value(self, expr: Expr, allowed: frozenset[Family], use: str) -> Value:
+        """The place of an expression among the values that its stream carries."""
+        used = streams_of(expr)
+        if len(used) > 1:
+            raise _NotInPlaceError(f"{self.scope.show(expr)} is {use} and reads both streams")
+        stream = min(used, default=0)
+        kind = self.scope.type_of(stream, expr)
+        if family(kind) not in allowed:
+            raise _NotInPlaceError(f"{self.scope.show(expr)} is {use} and is a {kind}")
+        return self._carried(stream, self.scope.own(expr), kind, self.scope.show(expr))
+
+    def _carried(self, stream: int, sql: str, kind: str, name: str) -> Value:
+        mine = self.values[stream]
+        known = [column.sql for column in mine]
+        if sql not in known:
+            mine.append(ColumnSpec(name=name, type=kind, sql=sql))
+            known.append(sql)
+        return Value(stream=stream, column=known.index(sql))
+
+    def _merged(
+        self, one: Aggregate, groups: list[Value], hidden: list[Value], measures: list[Measure]
+    ) -> str:
+        """How Spark merges the units' views of an aggregate; adds what they must measure."""
+
+        def column(fold: Fold, value: Value | None) -> str:
+            measure = Measure(fold=fold, value=value)
+            if measure not in measures:
+                measures.append(measure)
+            return f"m_{measures.index(measure)}"
+
+        if one.argument is None:
+            return f"coalesce(sum({column(Fold.COUNT, None)}), CAST(0 AS BIGINT))"
+        if one.distinct:
+            value = self._value(one.argument, RANKED, "counted")
+            if value not in hidden:
+                hidden.append(value)
+            place = len(groups) + hidden.index(value)
+            kind = self.values[value.stream][value.column].type
+            return distinct_count(f"g_{place}", kind)
+        if one.function == "count":
+            stream = min(streams_of(one.argument), default=0)
+            if len(streams_of(one.argument)) > 1:
+                raise _NotInPlaceError("a counted expression reads both streams")
+            self.scope.type_of(stream, one.argument)
+            sql = f"CASE WHEN ({self.scope.own(one.argument)}) IS NOT NULL THEN TRUE END"
+            value = self._carried(stream, sql, "boolean", self.scope.show(one.argument))
+            return f"coalesce(sum({column(Fold.COUNT, value)}), CAST(0 AS BIGINT))"
+        if one.function in ("min", "max"):
+            value = self._value(one.argument, RANKED, "compared")
+            return f"{one.function}({column(Fold(one.function), value)})"
+        value = self._value(one.argument, SUMMED, "summed")
+        kind = self.values[value.stream][value.column].type
+        total = f"sum({column(Fold.SUM, value)})"
+        if one.function == "sum":
+            return _sum_type(total, kind)
+        counted = self.values[value.stream][value.column]
+        assert counted.sql is not None
+        exists = self._carried(
+            value.stream,
+            f"CASE WHEN ({counted.sql}) IS NOT NULL THEN TRUE END",
+            "boolean",
+            counted.name,
+        )
+        return _average(total, f"nullif(sum({column(Fold.COUNT, exists)}), 0)", kind)
+
+    # -- listed ---------------------------------------------------------------------------------
+
+    def _listed(self, reason: str) -> QueryPlan:
+        query = self.query
+        exprs = [item.expr for item in query.items] if query.distinct else list(query.groups)
+        exprs += [one.argument for one in query.aggregates if one.argument is not None]
+        if self.window is not None and self.window.argument is not None:
+            exprs.append(self.window.argument)
+        slice_length = self._slice()
+        plan = self._join(exprs)
+        decision = Decision("aggregation", "by Spark, over the listed results", reason)
+        plan = replace(
+            plan,
+            spec=replace(plan.spec, newest=slice_length),
+            decisions=(*plan.decisions, decision),
+        )
+        if query.distinct:
+            names = tuple(f"g_{number}" for number in range(len(query.items)))
+            return QueryPlan(
+                plan,
+                Finish(
+                    keys=tuple(
+                        (self.scope.output(item.expr), name)
+                        for item, name in zip(query.items, names, strict=True)
+                    ),
+                    items=tuple(
+                        (name, item.name) for item, name in zip(query.items, names, strict=True)
+                    ),
+                    distinct=(*names, NEWEST),
+                ),
+            )
+        keys = tuple(
+            (self.scope.output(group), f"g_{number}") for number, group in enumerate(query.groups)
+        )
+        merged = tuple(self._listed_aggregate(one) for one in query.aggregates)
+        argument = None if self.window is None else self.window.argument
+        return QueryPlan(
+            plan,
+            self._grouped(
+                keys, merged, NEWEST if argument is None else self.scope.output(argument)
+            ),
+        )
+
+    def _listed_aggregate(self, one: Aggregate) -> str:
+        if one.argument is None:
+            return "count(1)"
+        sql = self.scope.output(one.argument)
+        if not one.distinct:
+            return f"{one.function}({sql})"
+        used = streams_of(one.argument)
+        kind = self.scope.type_of(min(used), one.argument) if len(used) == 1 else ""
+        return distinct_count(sql, kind)
+
+    # -- both -----------------------------------------------------------------------------------
+
+    def _join(self, exprs: list[Expr], *, values: bool = False) -> Plan:
+        """The join with the columns that the expressions read."""
+        read = {(column.stream, column.index) for expr in exprs for column in columns(expr)}
+        count = len(self.query.names.streams)
+        if not read and not values:
+            read.add((0, 0))
+        plan = plan_tree(
+            self.query.predicate,
+            self.scope,
+            within=self.query.within,
+            time=self.time,
+            options=self.options,
+            origin=self.origin,
+            delay=self.delay,
+            carried=tuple(
+                Carried(
+                    frozenset(index for stream, index in read if stream == mine),
+                    tuple(self.values[mine]) if values else (),
+                )
+                for mine in range(count)
+            ),
+        )
+        needs_time = self.query.distinct or (self.window and self.window.argument is None)
+        if needs_time and plan.spec.window is None:
+            what = "SELECT DISTINCT" if self.query.distinct else "a time window of the results"
+            raise WindowError(
+                f"{what} needs a window: over a full history its state would never end",
+                hint="add WITHIN 10 minutes to the query",
+            )
+        return plan
+
+    def _grouped(
+        self, keys: tuple[tuple[str, str], ...], merged: tuple[str, ...], window_sql: str
+    ) -> Finish:
+        return Finish(
+            grouped=True,
+            keys=keys,
+            window=self.window,
+            window_sql=window_sql,
+            aggregates=merged,
+            having=None if self.query.having is None else self._over_groups(self.query.having),
+            items=tuple((self._over_groups(item.expr), item.name) for item in self.query.items),
+        )
+
+    def _over_groups(self, expr: Expr) -> str:
+        """An expression over the names of groups, aggregates and the window."""
+        groups = self.query.groups
+
+        def instead(node: Expr) -> str | None:
+            return f"g_{groups.index(node)}" if node in groups else None
+
+        def name(node: Column | Slot) -> str:
+            if isinstance(node, Slot):
+                head = f"a_{node.number}" if node.number >= 0 else "window"
+                return ".".join((head, *(f"`{field}`" for field in node.fields)))
+            if node in groups:
+                return f"g_{groups.index(node)}"
+            raise RefusedExpressionError(
+                f"{self.scope.show(node)} is neither grouped by nor aggregated",
+                text=self.query.text,
+                start=node.start,
+                end=node.end,
+                hint=f"add it to GROUP BY, or write max({self.scope.show(node)})",
+            )
+
+        return render(expr, name, instead)
+
+    def _slice(self) -> int | None:
+        """How finely the time of results must be told apart."""
+        if self.query.distinct:
+            return self._distinct_slice()
+        if self.window is None or self.window.argument is not None:
+            return None
+        return gcd(self.window.size, self.window.slide, self.window.start)
+
+    def _distinct_slice(self) -> int:
+        plan = self._join([])
+        window = plan.spec.window
+        assert window is not None
+        lengths = [abs(end) for end in (window.low, window.high) if end is not None]
+        return max(1, *lengths)
+
+    def _normal_window(self) -> TimeWindow | None:
+        """greatest(a.t, b.t) of both event times is the time of the newest member."""
+        window = self.query.window
+        if window is None or not isinstance(window.argument, Opaque):
+            return window
+        names = self.query.names
+        times = {
+            (stream, names.position(stream, self.time.get(alias) or ""))
+            for stream, alias in enumerate(names.streams)
+        }
+        read = {(column.stream, column.index) for column in columns(window.argument)}
+        text = "".join(
+            part if isinstance(part, str) else "?" for part in window.argument.parts
+        ).replace(" ", "")
+        if read == times and text.casefold() == "greatest(?,?)":
+            return replace(window, argument=None)
+        return window
+
+
+def distinct_count(sql: str, kind: str) -> str:
+    """The number of different values; floats are made alike first, as Spark's DISTINCT does."""
+    if family(kind) is Family.FLOAT:
+        sql = f"CASE WHEN isnan({sql}) THEN CAST('NaN' AS DOUBLE) ELSE {sql} + 0.0D END"
+    return f"CAST(size(collect_set({sql})) AS BIGINT)"
+
+
+def _sum_type(total: str, kind: str) -> str:
+    """A sum in the type that Spark gives to sums."""
+    match family(kind):
+        case Family.INTEGER:
+            return f"CAST({total} AS BIGINT)"
+        case Family.DECIMAL:
+            digits, scale = decimal_size(kind)
+            return f"CAST({total} AS DECIMAL({min(38, digits + 10)},{scale}))"
+        case _:
+            return total
+
+
+def _average(total: str, count: str, kind: str) -> str:
+    if family(kind) is not Family.DECIMAL:
+        return f"CAST({total} AS DOUBLE) / {count}"
+    digits, scale = decimal_size(kind)
+    room = 38 - (min(38, digits + 10) - scale)
+    if room < scale + 8:
+        raise _NotInPlaceError(f"the average of a {kind} needs more digits than a division keeps")
+    quotient = f"{_sum_type(total, kind)} / CAST({count} AS DECIMAL(20,0))"
+    return f"CAST({quotient} AS DECIMAL({min(38, digits + 4)},{min(38, scale + 4)}))"
