@@ -51,12 +51,12 @@ format: $(STAMP) ## rewrite the code in the project's format
 	@$(PY) -m ruff format .
 
 bench: java $(STAMP) ## all benchmarks into docs/benchmarks (hours; BENCH_ARGS="--only equality")
-	@$(PY) -m bench.run $(BENCH_ARGS)
+	@$(PY) -m thetastream.bench --out docs/benchmarks $(BENCH_ARGS)
 
 chaos: java $(STAMP) ## kill processes over and over and compare with the oracle (minutes)
 	@$(PY) -m pytest -m chaos $(TEST_ARGS)
 
 clean: ## remove what tools, tests and Spark left behind, and .venv
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage \
-		artifacts derby.log metastore_db spark-warehouse bench/data demo-report.html
-	@find src tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} +
+		artifacts derby.log metastore_db spark-warehouse demo-report.html
+	@find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("cli", "dashboard", "demo", "testing", "__main__"),
+    ("cli", "dashboard", "demo", "bench", "testing", "workloads", "__main__"),
     # The package itself re-exports the public names, so importing it means importing the api.
     ("api", "__init__"),
     ("planner",),
@@ -37,12 +37,15 @@ FORBIDDEN = {
 WEB = frozenset({"aiohttp", "fastapi", "flask", "http.server", "starlette", "tornado", "uvicorn"})
 
 ONLY_IN: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
-    (frozenset({"pyspark", "py4j"}), frozenset({"api", "runtime", "demo", "testing"})),
+    (frozenset({"pyspark", "py4j"}), frozenset({"api", "runtime", "bench", "cli", "demo", "testing"})),
     (frozenset({"sqlglot"}), frozenset({"planner", "testing"})),
     (frozenset({"pyarrow.flight"}), frozenset({"transport"})),
     (WEB, frozenset({"dashboard"})),
     # Packages of the extras: the minimal installation must be able to import the rest.
-    (frozenset({"duckdb", "psutil", "rich"}), frozenset({"cli", "dashboard", "demo", "testing"})),
+    (
+        frozenset({"duckdb", "psutil", "rich"}),
+        frozenset({"bench", "cli", "dashboard", "demo", "testing", "workloads"}),
+    ),
 )
 """Outside packages, and the only parts of this one that may import them."""
 

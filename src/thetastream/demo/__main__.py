@@ -10,28 +10,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-
-
-@contextmanager
-def errors_into(log: Path) -> Iterator[None]:
-    """Lets processes that start here write their errors to a file.
-
-    The JVM and the Python workers keep what they inherit: their chatter would tear the live view.
-    What matters of it reaches this process as an exception.
-    """
-    sys.stderr.flush()
-    own = os.dup(2)
-    with log.open("wb") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(own, 2)
-        os.close(own)
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -59,6 +39,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
 
     import thetastream as ts
+    from thetastream.cli.quiet import errors_into
     from thetastream.demo import check, job, report, view
 
     # Everything the demo writes, Spark's files included, is for its owner only.

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import thetastream as ts
-from thetastream.demo.generate import City, write_batch
+from thetastream.workloads import City, write_batch
 
 BATCHES = 15
 """One file of each stream a batch, each of one minute of event time."""

@@ -84,8 +84,8 @@ class InProcessQuery:
         items = ", ".join(f'{_duck(sql)} AS "i{n}"' for n, (sql, _) in enumerate(finish.items))
         source = "out"
         if finish.distinct:
-            keys = finish.keys or [(name, name) for name in finish.distinct[:-1]]
-            inner = ", ".join(f'{_duck(sql)} AS "{name}"' for sql, name in keys)
+            chosen = finish.keys or [(name, name) for name in finish.distinct[:-1]]
+            inner = ", ".join(f'{_duck(sql)} AS "{name}"' for sql, name in chosen)
             return f"SELECT {items} FROM (SELECT DISTINCT {inner}, newest FROM out)"
         if not finish.grouped:
             return f"SELECT {items} FROM out"

@@ -1,6 +1,6 @@
 """Runs the benchmarks and writes JSON, plots and a summary.
 
-    python -m bench.run [--only equality band] [--runs 3] [--rows 1000000] [--out docs/benchmarks]
+    python -m thetastream.bench [--only equality band] [--runs 3] [--rows 1000000] [--out benchmarks]
 
 Contestants take turns within each run, and each run begins with another one, so that a noisy
 moment hits all of them. Ratios are taken within a run.
@@ -24,18 +24,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench import cases, data, report
-from bench.cases import Case
-from bench.memory import Watch
+from thetastream.bench import cases, data, report
+from thetastream.bench.cases import Case
+from thetastream.bench.memory import Watch
 
 GRACE = 120.0
 """Seconds beyond the limit in which a contestant starts and hands in its report."""
-ROOT = Path(__file__).resolve().parent.parent
 
 
-def arguments() -> argparse.Namespace:
+def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.run",
+        prog="thetastream bench",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -47,14 +46,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--results", type=float, help="results per input row")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds for a contestant")
     parser.add_argument("--topology", default="auto", help="of the library's own join")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "benchmarks")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks"))
     parser.add_argument("--data", type=Path, help="keep the generated streams here, and use them")
     parser.add_argument("--list", action="store_true", help="show the cases and do nothing")
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
-def main() -> int:
-    chosen = arguments()
+def main(argv: list[str] | None = None) -> int:
+    """Runs the cases; 1 when two contestants disagree."""
+    chosen = arguments(argv)
     if chosen.list:
         for case in cases.CASES:
             print(f"{case.name:14} {case.title}: {', '.join(case.contestants)}")
@@ -154,8 +154,7 @@ def start(
     log = work / "log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "bench.worker"],
-            cwd=ROOT,
+            [sys.executable, "-m", "thetastream.bench.worker"],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -225,7 +224,3 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
     path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
     # Meant to be published with the project, unlike everything else that is written here.
     path.chmod(0o644)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

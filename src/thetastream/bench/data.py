@@ -14,8 +14,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from bench.cases import BAND, BAND_KEYS, INEQUALITY_DOMAIN, SPAN_SECONDS, Case
-from thetastream.demo.generate import (
+from thetastream.bench.cases import BAND, BAND_KEYS, INEQUALITY_DOMAIN, SPAN_SECONDS, Case
+from thetastream.workloads import (
     SECOND,
     TIME_TYPE,
     Integers,

@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from bench import cases
-from bench.cases import DUCKDB, OURS, SPARK_DEFAULT, SPARK_ROCKSDB
+from thetastream.bench import cases
+from thetastream.bench.cases import DUCKDB, OURS, SPARK_DEFAULT, SPARK_ROCKSDB
 from thetastream.demo.plot import Bar, Series, bar_chart, line_chart, number
 
 Document = dict[str, Any]

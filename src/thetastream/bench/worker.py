@@ -1,4 +1,4 @@
-"""One contestant on one case, in a process of its own: `python -m bench.worker`.
+"""One contestant on one case, in a process of its own: `python -m thetastream.bench.worker`.
 
 The parent gives a JSON document on standard input and reads one from the file it names; nothing of
 one measurement can slow down or warm up the next.
@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import cases
-from bench.cases import Case
+from thetastream.bench import cases
+from thetastream.bench.cases import Case
 
 RESULT_METRIC = "bench"
 

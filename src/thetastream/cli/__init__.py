@@ -1,0 +1,1 @@
+"""The command line: run, explain and check jobs; generate streams; demo; bench."""

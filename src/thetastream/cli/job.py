@@ -1,0 +1,304 @@
+"""Job files: a query with its streams, its sink and how to run it. Nothing here needs Spark.
+
+A job is a TOML file, or a SQL file whose first comment is one:
+
+    -- checkpoint = "checkpoints/fares"
+    -- [streams.orders]
+    -- format = "json"
+    -- path = "data/orders"
+    -- ...
+    SELECT ... FROM orders, rides WHERE ... WITHIN 10 minutes
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from thetastream.errors import JobError, OptionError, WindowError
+from thetastream.options import JoinOptions
+from thetastream.planner import parse_duration
+
+FILE_FORMATS = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
+OUTPUT_MODES = ("append", "update", "complete")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_FREE = ("options", "spark")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One stream: a format of Spark's, its options, and its event time."""
+
+    name: str
+    format: str
+    path: str | None = None
+    schema: str | None = None
+    time: str | None = None
+    """The event-time column, or "arrival"."""
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where results go: a format of Spark's and its options."""
+
+    format: str
+    path: str | None = None
+    partition_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A query that can be started."""
+
+    file: Path
+    name: str
+    query: str
+    streams: Mapping[str, Source]
+    sink: Sink
+    checkpoint: str
+    trigger: str = "continuous"
+    """`available now`, `continuous`, or the time between two batches."""
+    output_mode: str = "append"
+    delay: str | None = None
+    join: JoinOptions = field(default_factory=JoinOptions)
+    cores: int | None = None
+    memory: str = "4g"
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def load(file: Path) -> Job:
+    """The job in a file; raises JobError with what is wrong and what to do."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise JobError(f"there is no file {file}", hint="give the path of a job") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobError(f"{file} cannot be read: {error}", hint="give a text file") from None
+    if file.suffix.lower() == ".sql":
+        header, query = _split(text)
+    else:
+        header, query = text, None
+    try:
+        raw = tomllib.loads(header)
+    except tomllib.TOMLDecodeError as error:
+        raise JobError(
+            f"{file} is not valid TOML: {error}",
+            hint='write name = "value" lines; in a .sql file each begins with --',
+        ) from None
+    return _Reader(file, raw, query).job()
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The TOML in the first comment lines of a SQL file, and the query."""
+    lines = text.splitlines()
+    count = 0
+    while count < len(lines) and (not lines[count].strip() or lines[count].lstrip()[:2] == "--"):
+        count += 1
+    header = [line.lstrip().removeprefix("--").removeprefix(" ") for line in lines[:count]]
+    return "\n".join(header), "\n".join(lines[count:]).strip()
+
+
+class _Reader:
+    """Takes a job's values one by one, so that what is left over is unknown."""
+
+    def __init__(self, file: Path, raw: dict[str, Any], query: str | None) -> None:
+        self.file = file
+        self.folder = file.resolve().parent
+        self.raw = raw
+        self.query = query
+
+    def job(self) -> Job:
+        raw = self.raw
+        known = {item.name for item in dataclasses.fields(Job)} - {"file", "join"} | {"options"}
+        if self.query is not None:
+            known -= {"query"}
+        self._no_others(raw, known - {"cores", "memory"}, "the job")
+        query = self.query if self.query is not None else self._text(raw, "query", "the job")
+        if not query:
+            raise self._error("the job has no query", 'add query = "SELECT ..."')
+        streams = self._table(raw, "streams", "the job")
+        if not streams:
+            raise self._error("the job has no streams", "add a table [streams.orders]")
+        spark = dict(self._table(raw, "spark", "the job"))
+        cores, memory = spark.pop("cores", None), spark.pop("memory", "4g")
+        if cores is not None and (isinstance(cores, bool) or not isinstance(cores, int)):
+            raise self._error(f"cores = {cores!r} is not a number", "write cores = 4")
+        return Job(
+            file=self.file,
+            name=self._text(raw, "name", "the job", self.file.stem),
+            query=query,
+            streams={name: self._source(name, value) for name, value in streams.items()},
+            sink=self._sink(self._table(raw, "sink", "the job")),
+            checkpoint=self._path(self._text(raw, "checkpoint", "the job")),
+            trigger=self._trigger(self._text(raw, "trigger", "the job", "continuous")),
+            output_mode=self._mode(self._text(raw, "output_mode", "the job", "append")),
+            delay=self._delay(raw.get("delay")),
+            join=self._join(self._table(raw, "options", "the job")),
+            cores=cores,
+            memory=str(memory),
+            spark=self._settings(spark, "[spark]"),
+        )
+
+    def _source(self, name: str, raw: Any) -> Source:
+        where = f"[streams.{name}]"
+        if not isinstance(raw, dict):
+            raise self._error(f"{where} is not a table", f'write {where} and format = "json"')
+        self._no_others(raw, {"format", "path", "schema", "time", "options"}, where)
+        kind = self._text(raw, "format", where)
+        path = raw.get("path")
+        if kind in FILE_FORMATS and path is None:
+            raise self._error(f"{where} has no path", 'add path = "folder"')
+        return Source(
+            name=name,
+            format=kind,
+            path=None if path is None else self._path(self._text(raw, "path", where)),
+            schema=self._text(raw, "schema", where, None),
+            time=self._text(raw, "time", where, None),
+            options=self._settings(self._table(raw, "options", where), f"{where} options"),
+        )
+
+    def _sink(self, raw: dict[str, Any]) -> Sink:
+        if not raw:
+            raise self._error("the job has no sink", 'add [sink] with format = "parquet"')
+        self._no_others(raw, {"format", "path", "partition_by", "options"}, "[sink]")
+        parts = raw.get("partition_by", [])
+        if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+            raise self._error("partition_by is not a list of names", 'write ["day"]')
+        kind = self._text(raw, "format", "[sink]")
+        path = self._text(raw, "path", "[sink]", None)
+        if kind in FILE_FORMATS and path is None:
+            raise self._error("[sink] has no path", 'add path = "folder"')
+        return Sink(
+            format=kind,
+            path=None if path is None else self._path(path),
+            partition_by=tuple(parts),
+            options=self._settings(self._table(raw, "options", "[sink]"), "[sink] options"),
+        )
+
+    def _join(self, raw: dict[str, Any]) -> JoinOptions:
+        known = {item.name for item in dataclasses.fields(JoinOptions)}
+        self._no_others(raw, known, "[options]")
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()
+        }
+        try:
+            return JoinOptions(**values)
+        except OptionError as error:
+            raise self._error(f"[options]: {error.what}", error.hint) from None
+        except TypeError as error:
+            raise self._error(f"[options]: {error}", "give a value of the right kind") from None
+
+    def _trigger(self, text: str) -> str:
+        folded = text.strip().casefold().replace("_", " ").replace("-", " ")
+        if folded in ("available now", "availablenow", "once"):
+            return "available now"
+        if folded == "continuous":
+            return folded
+        try:
+            parse_duration(text, "trigger")
+        except WindowError as error:
+            raise self._error(
+                error.what, 'write "available now", "continuous" or a length such as "10 seconds"'
+            ) from None
+        return text
+
+    def _mode(self, text: str) -> str:
+        if text not in OUTPUT_MODES:
+            raise self._error(
+                f"output_mode = {text!r} is not an output mode",
+                f"choose one of {', '.join(OUTPUT_MODES)}",
+            )
+        return text
+
+    def _delay(self, value: Any) -> str | None:
+        if value is None:
+            return None
+        try:
+            parse_duration(value, "delay")
+        except WindowError as error:
+            raise self._error(error.what, error.hint) from None
+        return str(value)
+
+    # -- values ---------------------------------------------------------------------------------
+
+    def _error(self, what: str, hint: str) -> JobError:
+        return JobError(f"{self.file}: {what}", hint=hint)
+
+    def _no_others(self, raw: dict[str, Any], known: set[str], where: str) -> None:
+        for name in raw:
+            if name not in known:
+                close = difflib.get_close_matches(name, sorted(known), n=1)
+                hint = f"did you mean {close[0]!r}?" if close else ""
+                names = f"the names are {', '.join(sorted(known))}"
+                raise self._error(f"{where} has no option {name!r}", hint or names)
+
+    def _text(self, raw: dict[str, Any], name: str, where: str, *default: Any) -> Any:
+        if name not in raw:
+            if default:
+                return default[0]
+            raise self._error(f"{where} has no {name}", f'add {name} = "..."')
+        if not isinstance(raw[name], str):
+            raise self._error(f"{name} of {where} is not a text", f'write {name} = "..."')
+        return self._expanded(raw[name])
+
+    def _table(self, raw: dict[str, Any], name: str, where: str) -> dict[str, Any]:
+        value = raw.get(name, {})
+        if not isinstance(value, dict):
+            raise self._error(f"{name} of {where} is not a table", f"write [{name}]")
+        return value
+
+    def _settings(self, raw: dict[str, Any], where: str) -> dict[str, str]:
+        """Options for Spark, which takes texts only."""
+        found = {}
+        for name, value in _flat(raw):
+            if isinstance(value, bool):
+                found[name] = str(value).lower()
+            elif isinstance(value, str | int | float):
+                found[name] = self._expanded(str(value))
+            else:
+                raise self._error(f"{name} of {where} is not a single value", "write a text")
+        return found
+
+    def _expanded(self, text: str) -> str:
+        """`${NAME}` replaced from the environment: secrets need not be in the file."""
+
+        def value(found: re.Match[str]) -> str:
+            name = found[1]
+            if name not in os.environ:
+                raise self._error(
+                    f"the environment has no variable {name}", f"set it: export {name}=..."
+                )
+            return os.environ[name]
+
+        return _VARIABLE.sub(value, text)
+
+    def _path(self, text: str) -> str:
+        """Paths are relative to the job's own folder."""
+        return text if "://" in text or text.startswith("file:") else str(self.folder / text)
+
+
+def _flat(raw: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """`spark.sql.x = 1` in TOML is a table in a table; Spark's names are dotted."""
+    found: list[tuple[str, Any]] = []
+    for name, value in raw.items():
+        if isinstance(value, dict):
+            found += _flat(value, f"{prefix}{name}.")
+        else:
+            found.append((f"{prefix}{name}", value))
+    return found
+
+
+def local_path(text: str) -> Path | None:
+    """The path on this machine; None for another file system."""
+    if text.startswith("file:"):
+        return Path("/" + text.removeprefix("file:").lstrip("/"))
+    return None if "://" in text else Path(text)

@@ -1,0 +1,126 @@
+"""What a running job shows: a line that is redrawn in a terminal, plain lines, or JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol, TextIO
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+import thetastream as ts
+
+POLL = 0.2
+"""Seconds between two looks at the query."""
+
+
+class View(Protocol):
+    """Shows batches as they are committed."""
+
+    def batch(self, batch: ts.BatchMetrics) -> None:
+        """A batch was committed."""
+
+    def close(self) -> None:
+        """Nothing follows."""
+
+
+class Lines:
+    """One line a batch."""
+
+    def __init__(self, out: TextIO) -> None:
+        self.out = out
+
+    def batch(self, batch: ts.BatchMetrics) -> None:
+        print(line(batch), file=self.out, flush=True)
+
+    def close(self) -> None:
+        """Every line is complete."""
+
+
+class Json:
+    """One JSON object a batch, for machines."""
+
+    def __init__(self, out: TextIO) -> None:
+        self.out = out
+
+    def batch(self, batch: ts.BatchMetrics) -> None:
+        fields = {
+            "batch": batch.batch,
+            "rows_in": batch.rows_in,
+            "seconds": batch.seconds,
+            "results": batch.results,
+            "late": batch.late,
+            "stored_rows": batch.stored_rows,
+            "stored_bytes": batch.stored_bytes,
+            "watermark": None if batch.watermark is None else batch.watermark.isoformat(),
+            "lag": batch.lag,
+            "busy": [unit.busy for unit in batch.units],
+        }
+        print(json.dumps(fields), file=self.out, flush=True)
+
+    def close(self) -> None:
+        """Every object is complete."""
+
+
+class Live:
+    """The newest batch and the totals, redrawn in place."""
+
+    def __init__(self, out: TextIO) -> None:
+        self.out = out
+        self.rows = self.results = 0
+
+    def batch(self, batch: ts.BatchMetrics) -> None:
+        self.rows += batch.rows_in
+        self.results += batch.results
+        text = f"{line(batch)}   in all {self.rows:,} rows, {self.results:,} results"
+        # Back to the start of the line, and clear what was there.
+        print(f"\r\x1b[2K{text}", end="", file=self.out, flush=True)
+
+    def close(self) -> None:
+        print(file=self.out, flush=True)
+
+
+def best_view(out: TextIO, *, as_json: bool) -> View:
+    """JSON where asked for; a redrawn line on a terminal, else plain lines."""
+    if as_json:
+        return Json(out)
+    return Live(out) if out.isatty() else Lines(out)
+
+
+def line(batch: ts.BatchMetrics) -> str:
+    """A batch in one line."""
+    return (
+        f"batch {batch.batch}: {batch.rows_in:,} rows in {batch.seconds:.1f} s,"
+        f" {batch.results:,} results, state {batch.stored_rows:,} rows"
+        f" {batch.stored_bytes / 1024**2:.1f} MiB, late {batch.late:,}"
+    )
+
+
+def follow(query: StreamingQuery, view: View, stop_asked: Callable[[], bool]) -> None:
+    """Shows the query's batches until it ends, or stops it after the batch that is running."""
+    shown = -1
+    asked_at: int | None = None
+    while True:
+        active = query.isActive
+        for batch in ts.metrics(query):
+            if batch.batch > shown:
+                shown = batch.batch
+                view.batch(batch)
+        if not active:
+            return
+        if stop_asked():
+            idle = not query.status.get("isTriggerActive", False)
+            if asked_at is None:
+                asked_at = shown
+            # A batch that had begun is committed first; between two batches nothing is lost.
+            if idle or shown > asked_at:
+                query.stop()
+                return
+        time.sleep(POLL)
+
+
+def announce(text: str, *, as_json: bool) -> None:
+    """A remark beside the output: never among the JSON."""
+    print(text, file=sys.stderr if as_json else sys.stdout, flush=True)

@@ -1,0 +1,190 @@
+"""From a job to a running query: sources, the plan, the sink, the checkpoint's owner."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import thetastream as ts
+from thetastream.cli.job import FILE_FORMATS, Job, Source, local_path
+from thetastream.errors import FingerprintError, JobError, ThetastreamError
+from thetastream.planner import Plan
+
+OWNER = "thetastream-job.json"
+"""The file in a checkpoint that says which query it belongs to."""
+
+
+def check_paths(job: Job) -> None:
+    """Refuse sources that are not there, before Spark is started."""
+    for source in job.streams.values():
+        path = None if source.path is None else local_path(source.path)
+        if source.format in FILE_FORMATS and path is not None and not glob.glob(str(path)):
+            raise JobError(
+                f"{job.file}: the source of stream {source.name!r} does not exist: {path}",
+                hint="make the folder, or correct path; it is relative to the job's file",
+            )
+
+
+def session(job: Job) -> SparkSession:
+    """A session with the job's settings."""
+    return ts.session(app=job.name, cores=job.cores, memory=job.memory, config=dict(job.spark))
+
+
+class Prepared:
+    """A job whose streams Spark knows and whose query is planned."""
+
+    def __init__(self, spark: SparkSession, job: Job) -> None:
+        self.job = job
+        self._spark = spark
+        frames = {name: self._read(source) for name, source in job.streams.items()}
+        self._streams = ts.streams(**frames)
+        self._time: dict[str, Any] = {
+            name: ts.ARRIVAL if source.time == "arrival" else source.time
+            for name, source in job.streams.items()
+            if source.time is not None
+        }
+        self.plan: Plan = self._streams.explain(
+            job.query, delay=job.delay, time=self._time or None, options=job.join
+        )
+
+    def _read(self, source: Source) -> DataFrame:
+        reader = self._spark.readStream.format(source.format).options(**source.options)
+        where = f"{self.job.file}: stream {source.name!r}"
+        try:
+            schema = source.schema
+            if schema is None and source.format in FILE_FORMATS:
+                still = self._spark.read.format(source.format).options(**source.options)
+                reader = reader.schema(still.load(source.path).schema)
+            elif schema is not None:
+                reader = reader.schema(schema)
+            return reader.load(source.path) if source.path is not None else reader.load()
+        except PySparkException as error:
+            raise JobError(
+                f"{where} cannot be read as {source.format}: {first_line(error)}",
+                hint="check format, schema and options; a folder without files needs a schema",
+            ) from None
+
+    def result(self) -> DataFrame:
+        """The query's result, not started."""
+        return self._streams.sql(
+            self.job.query, delay=self.job.delay, time=self._time or None, options=self.job.join
+        )
+
+    def check_sink(self) -> None:
+        """Refuse an output mode that does not fit the query."""
+        mode = self.job.output_mode
+        grouped = "GROUP BY" in self.job.query.upper() or _aggregates(self.plan)
+        windowed = bool(re.search(r"\bwindow\s*\(", self.job.query, re.IGNORECASE))
+        if grouped and mode == "append" and not windowed:
+            raise JobError(
+                f"{self.job.file}: an aggregate over all results so far has no final rows to append",
+                hint='add output_mode = "update" or "complete", or GROUP BY window(time, ...)',
+            )
+        if not grouped and mode == "complete":
+            raise JobError(
+                f"{self.job.file}: output_mode = 'complete' needs an aggregation",
+                hint='leave it out, or write output_mode = "append"',
+            )
+
+    def check_checkpoint(self) -> None:
+        """Refuse a checkpoint that another query wrote."""
+        folder = local_path(self.job.checkpoint)
+        owner = None if folder is None else folder / OWNER
+        if owner is None or not owner.exists():
+            return
+        try:
+            stored: dict[str, str] = json.loads(owner.read_text())["fingerprint"]
+        except (OSError, ValueError, KeyError) as error:
+            raise JobError(
+                f"{owner} cannot be read: {error}", hint="restore it, or use another checkpoint"
+            ) from None
+        current = self.plan.spec.fingerprint()
+        changed = [name for name in current if stored.get(name) != current[name]]
+        if changed:
+            raise FingerprintError(
+                f"the checkpoint belongs to another query: {', '.join(changed)} changed",
+                detail="\n".join(
+                    f"  {name}: was {stored.get(name)}, is {current[name]}" for name in changed
+                ),
+                hint="put the query back as it was, or give the job another checkpoint",
+            )
+
+    def claim_checkpoint(self) -> None:
+        """Write down whose checkpoint it is."""
+        folder = local_path(self.job.checkpoint)
+        if folder is None:
+            return
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = folder / f".{OWNER}"
+        temporary.write_text(
+            json.dumps({"query": self.job.query, "fingerprint": self.plan.spec.fingerprint()})
+        )
+        temporary.chmod(0o600)
+        os.replace(temporary, folder / OWNER)
+
+    def start(self) -> StreamingQuery:
+        """The query, running."""
+        job = self.job
+        try:
+            writer = (
+                self.result()
+                .writeStream.format(job.sink.format)
+                .outputMode(job.output_mode)
+                .queryName(job.name)
+                .options(**job.sink.options)
+                .option("checkpointLocation", job.checkpoint)
+            )
+            if job.sink.partition_by:
+                writer = writer.partitionBy(*job.sink.partition_by)
+            if job.trigger == "available now":
+                writer = writer.trigger(availableNow=True)
+            else:
+                every = "0 seconds" if job.trigger == "continuous" else job.trigger
+                writer = writer.trigger(processingTime=every)
+            query = writer.start(job.sink.path) if job.sink.path is not None else writer.start()
+        except ThetastreamError:
+            raise
+        except Exception as error:
+            # Spark refuses a sink in several ways, some of them Java's own.
+            raise JobError(
+                f"{job.file}: Spark cannot start the query: {first_line(error)}",
+                hint="check the sink's format, its options and output_mode",
+            ) from None
+        self.claim_checkpoint()
+        return query
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of Spark's says, without its stack."""
+    text = str(error).strip() or type(error).__name__
+    named = re.search(r"\[[A-Z][A-Z_.0-9]+\] [^\n]*", text)
+    return named[0] if named else text.splitlines()[0]
+
+
+def cause(text: str) -> str:
+    """The innermost cause in a stack of Spark's: Python's, if there is one."""
+    own = re.findall(r"^\s*((?:\w+\.)*\w*(?:Error|Exception|Interrupt): .+)$", text, re.MULTILINE)
+    python = [line for line in own if not line.startswith(("org.", "java.", "py4j."))]
+    java = re.findall(r"^Caused by: (.+)$", text, re.MULTILINE)
+    found = python or java or own
+    return str(found[-1]).strip() if found else ""
+
+
+def own_error(text: str) -> tuple[str, str] | None:
+    """Kind and message of this library's error inside a stack of Spark's."""
+    found = re.search(r"thetastream\.errors\.(\w+): (.*?)(?=\n\s*\n|\n\tat |\Z)", text, re.DOTALL)
+    return (found[1], found[2].strip()) if found else None
+
+
+def _aggregates(plan: Plan) -> bool:
+    return any(
+        decision.subject == "aggregation" and "duplicates" not in decision.reason
+        for decision in plan.decisions
+    )

@@ -1,0 +1,180 @@
+"""Job files and the command line, as far as they need no Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from thetastream.cli.job import load
+from thetastream.cli.main import DONE, WRONG, main
+from thetastream.cli.start import own_error
+from thetastream.errors import JobError
+from thetastream.workloads import WORKLOADS
+
+TOML = """
+checkpoint = "checkpoint"
+query = "SELECT a.id FROM a, b WHERE a.id = b.id"
+[streams.a]
+format = "parquet"
+path = "a"
+[streams.b]
+format = "kafka"
+time = "arrival"
+options = { subscribe = "topic", "kafka.bootstrap.servers" = "${SERVERS}" }
+[sink]
+format = "parquet"
+path = "out"
+[options]
+units = [2, 3]
+[spark]
+cores = 2
+spark.sql.shuffle.partitions = 4
+"""
+
+
+def written(folder: Path, text: str, name: str = "job.toml") -> Path:
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+def test_a_job_has_what_the_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVERS", "broker:9092")
+    job = load(written(tmp_path, TOML))
+    assert job.name == "job"
+    assert job.streams["a"].path == str(tmp_path / "a")
+    assert job.streams["b"].options == {
+        "subscribe": "topic",
+        "kafka.bootstrap.servers": "broker:9092",
+    }
+    assert job.join.units == (2, 3)
+    assert job.cores == 2
+    assert job.spark == {"spark.sql.shuffle.partitions": "4"}
+    assert job.trigger == "continuous"
+    # What may hold a password is not shown with the job.
+    assert "broker" not in repr(job)
+
+
+def test_a_sql_file_has_its_settings_in_its_first_comment(tmp_path: Path) -> None:
+    text = """-- # About the job.
+-- checkpoint = "c"
+-- delay = "5 seconds"
+-- [streams.a]
+-- format = "rate"
+-- [sink]
+-- format = "console"
+
+SELECT x.value FROM a x, a y -- not a setting
+WHERE x.value = y.value
+"""
+    job = load(written(tmp_path, text, "job.sql"))
+    assert job.query.startswith("SELECT x.value FROM a x, a y -- not a setting\nWHERE")
+    assert job.delay == "5 seconds"
+    assert job.streams["a"].format == "rate"
+
+
+BROKEN = [
+    ("checkpoint = ", "not valid TOML"),
+    (TOML.replace("checkpoint", "checkpont"), "did you mean 'checkpoint'"),
+    (TOML.replace("units", "unit"), "did you mean 'units'"),
+    (TOML.replace("units = [2, 3]", "units = 0"), "not a number of units"),
+    (TOML.replace('format = "kafka"', 'fromat = "kafka"'), "did you mean 'format'"),
+    (TOML.replace('checkpoint = "checkpoint"', ""), "has no checkpoint"),
+    (TOML.replace('path = "a"', ""), "has no path"),
+    (TOML.replace("[sink]", "[sinks]"), "did you mean 'sink'"),
+    (TOML.replace("[streams.a]", 'trigger = "soon"\n[streams.a]'), "available now"),
+    (TOML.replace("[streams.a]", 'delay = "later"\n[streams.a]'), "not a length of time"),
+    (TOML.replace("[streams.a]", 'output_mode = "all"\n[streams.a]'), "choose one of append"),
+    (TOML.replace("SERVERS", "NO_SUCH_VARIABLE"), "export NO_SUCH_VARIABLE"),
+    ('checkpoint = "c"\nquery = "SELECT 1"\n', "no streams"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), BROKEN, ids=[words for _, words in BROKEN])
+def test_a_broken_job_says_what_to_do(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    words: str,
+) -> None:
+    monkeypatch.setenv("SERVERS", "broker:9092")
+    file = written(tmp_path, text)
+    with pytest.raises(JobError, match="What to do"):
+        load(file)
+    assert main(["check", str(file)]) == WRONG
+    message = capsys.readouterr().err
+    assert words in message
+    assert "What to do" in message
+
+
+def test_a_source_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = TOML.replace("${SERVERS}", "x")
+    assert main(["run", str(written(tmp_path, text))]) == WRONG
+    assert f"does not exist: {tmp_path / 'a'}" in capsys.readouterr().err
+    assert main(["run", str(tmp_path / "nothing.toml")]) == WRONG
+
+
+@pytest.mark.parametrize("workload", sorted(WORKLOADS))
+def test_generated_streams_repeat_with_their_seed(workload: str, tmp_path: Path) -> None:
+    arguments = ["--rows", "300", "--files", "2", "--seed", "3"]
+    for name in ("one", "two"):
+        assert main(["generate", workload, str(tmp_path / name), *arguments]) == DONE
+    assert main(["generate", workload, str(tmp_path / "other"), *arguments[:-1], "4"]) == DONE
+    streams = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert streams == sorted(WORKLOADS[workload](3))
+    for stream in streams:
+        tables = {name: pq.read_table(tmp_path / name / stream) for name in ("one", "two", "other")}
+        assert tables["one"].equals(tables["two"])
+        assert not tables["one"].equals(tables["other"])
+        assert tables["one"].num_rows == 600
+        assert oct((tmp_path / "one" / stream).stat().st_mode & 0o777) == "0o700"
+
+
+def test_a_paced_stream_arrives_file_by_file(tmp_path: Path) -> None:
+    arguments = ["--rows", "10", "--files", "3", "--every", "0.05"]
+    assert main(["generate", "zipf", str(tmp_path), *arguments]) == DONE
+    times = [path.stat().st_mtime for path in sorted((tmp_path / "r").glob("*.parquet"))]
+    assert times == sorted(times)
+    assert len(set(times)) == 3
+
+
+def test_tpch_is_generated(tmp_path: Path) -> None:
+    assert main(["generate", "tpch", str(tmp_path), "--scale", "0.001"]) == DONE
+    assert (tmp_path / "lineitem.parquet").exists()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == DONE
+    script = capsys.readouterr().out
+    for word in ("run", "explain", "check", "generate", "demo", "bench", "gps", "json"):
+        assert word in script
+
+
+def test_the_bash_script_completes() -> None:
+    script = subprocess.run(
+        [sys.executable, "-m", "thetastream", "completion", "bash"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    probe = f'{script}\nCOMP_WORDS=(thetastream ch); COMP_CWORD=1; _thetastream; echo "$COMPREPLY"'
+    done = subprocess.run(["bash", "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "check"
+
+
+def test_errors_of_the_library_are_found_in_sparks_stack() -> None:
+    text = (
+        "[STREAM_FAILED] ...\n  File x\nthetastream.errors.CorruptRunError: stored part 3 is"
+        " damaged\nWhat to do: restore it\n\n\tat org.apache.spark.X\n"
+    )
+    assert own_error(text) == (
+        "CorruptRunError",
+        "stored part 3 is damaged\nWhat to do: restore it",
+    )
+    assert own_error("java.lang.Error") is None
