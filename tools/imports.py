@@ -37,7 +37,10 @@ FORBIDDEN = {
 WEB = frozenset({"aiohttp", "fastapi", "flask", "http.server", "starlette", "tornado", "uvicorn"})
 
 ONLY_IN: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
-    (frozenset({"pyspark", "py4j"}), frozenset({"api", "runtime", "bench", "cli", "demo", "testing"})),
+    (
+        frozenset({"pyspark", "py4j"}),
+        frozenset({"api", "runtime", "bench", "cli", "demo", "testing"}),
+    ),
     (frozenset({"sqlglot"}), frozenset({"planner", "testing"})),
     (frozenset({"pyarrow.flight"}), frozenset({"transport"})),
     (WEB, frozenset({"dashboard"})),

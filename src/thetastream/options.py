@@ -48,6 +48,8 @@ class JoinOptions:
     """Bytes of stored runs that each host keeps as files beside the state store; 0 for none."""
     aggregation: Aggregation = "auto"
     """Where the aggregates of a query are computed."""
+    update_batches: int = 1
+    """Batches after which the units send their aggregates: fewer updates, less to merge."""
     functions: tuple[str, ...] = ()
     """Names of your own deterministic SQL functions that the predicate may call."""
 
@@ -83,6 +85,11 @@ class JoinOptions:
             raise OptionError(
                 f"bucket_width={self.bucket_width!r} is not a positive number",
                 hint='give a positive width or "auto"',
+            )
+        if not _is_count(self.update_batches, 1 << 30) or isinstance(self.update_batches, tuple):
+            raise OptionError(
+                f"update_batches={self.update_batches!r} is not a number of batches",
+                hint="leave it out, or give at least 1",
             )
         if self.chunk_rows < 1:
             raise OptionError(

@@ -200,6 +200,8 @@ class ViewSpec:
     slice: int | None = None
     """Microseconds: results are also told apart by the slice that their newest member's time is
     in. None where time does not matter."""
+    every: int = 1
+    """Batches after which the view is sent; until then it is part of the unit's state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,4 +317,5 @@ def _view(raw: dict[str, Any]) -> ViewSpec:
             for measure in raw["measures"]
         ),
         slice=raw["slice"],
+        every=raw["every"],
     )

@@ -252,7 +252,7 @@ def test_a_sink_that_fails_is_written_again(
         (("abs(r.k - s.k) <= 2", "r.k = s.nothing"), "no column 'nothing'"),
         (("SELECT r.id AS a, s.id AS b", "SELECT count(*) AS n"), 'output_mode = "update"'),
         (('format = "parquet"\npath = "out"', 'format = "nothing"\npath = "out"'), "nothing"),
-        (('checkpoint = "checkpoint"', 'checkpoint = "c"\noutput_mode = "complete"'), "aggregation"),
+        (('"checkpoint"', '"c"\noutput_mode = "complete"'), "aggregation"),
         (("WHERE abs(r.k - s.k) <= 2", "WHERE abs(r.k - s.k) <= 2 WITHIN 1 minute"), "delay"),
     ],
 )  # fmt: skip
@@ -273,7 +273,7 @@ def test_what_cannot_run_is_refused_before_it_does(
 
 @pytest.mark.slow
 def test_ctrl_c_stops_after_a_whole_batch(tmp_path: Path) -> None:
-    """The command as a process: stopped in the middle, run again, nothing lost and nothing twice."""
+    """The command as a process: stopped in the middle, run again; nothing is lost or doubled."""
     file = tmp_path / "job.toml"
     text = JOB.format(sink="parquet").replace("available now", "continuous")
     file.write_text(text + "[spark]\ncores = 2\nspark.ui.enabled = false\n")

@@ -1,7 +1,8 @@
 """The documentation, executed: what it shows is what happens, and what it names exists.
 
 Every block marked `python` runs, in order, in one namespace a file. A block marked `text` that
-follows one directly is what it must have printed.
+follows one directly is what it must have printed. A block of TOML or SQL whose first line says
+`file: name` is written to that file, and each line of a `sh` block is a command that is run.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import importlib
 import io
 import re
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import thetastream as ts
+from thetastream.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "thetastream"
@@ -28,7 +31,11 @@ PAGES = sorted(
         *(ROOT / "docs" / "decisions").glob("*.md"),
     ]
 )
-EXECUTED = [page for page in PAGES if "```python\n" in page.read_text(encoding="utf-8")]
+EXECUTED = [
+    page
+    for page in PAGES
+    if re.search(r"^```(python|toml|sql)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+]
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -84,6 +91,15 @@ def test_examples_do_what_the_page_shows(
     namespace: dict[str, object] = {"__name__": "__main__"}
     try:
         for block, following in zip(found, [*found[1:], None], strict=True):
+            if block.language in ("toml", "sql"):
+                name = re.match(r".*\bfile: (\S+)$", block.body.splitlines()[0])
+                assert name is not None, f"line {block.line} does not say which file it is"
+                (tmp_path / name[1]).write_text(block.body)
+            if block.language == "sh":
+                for command in block.body.splitlines():
+                    words = shlex.split(command)
+                    assert words[0] == "thetastream"
+                    assert main(words[1:]) == 0, command
             if block.language != "python":
                 continue
             # Empty lines in front, so that a traceback names the page's own line.

@@ -144,7 +144,7 @@ class Query:
             assert report["unit"].item() in range(self.units)
             for frame in found:
                 assert list(frame.columns) == list(report.columns)
-                assert frame["report"].isna().all() and frame["unit"].isna().all()
+                assert frame[["unit", "report"]].isna().all(axis=None)
                 results += self.results(frame)
         return rows_in(self.join.duck.recheck(results))
 

@@ -23,6 +23,8 @@ class UnitLoad:
     probes: int
     """Tuples that looked for partners here."""
     results: int
+    out_bytes: int
+    """Bytes of results, or of the view, that left the unit."""
     late: int
     stored_rows: int
     stored_bytes: int

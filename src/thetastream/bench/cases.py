@@ -30,6 +30,10 @@ SPARK_DEFAULT = "spark-default"
 SPARK_ROCKSDB = "spark-rocksdb4"
 WORKAROUND = "workaround"
 DUCKDB = "duckdb"
+LISTED = "listed"
+"""The same query with the pairs listed and aggregated by Spark."""
+PLAIN = "plain join"
+"""The join of the query without its aggregates."""
 NATIVE = (OURS, SPARK_DEFAULT, SPARK_ROCKSDB)
 
 
@@ -65,6 +69,8 @@ class Case:
     bucket_column: str = "v"
     bucket_width: int = BUCKET
     band: int = BAND
+    query: str = ""
+    """A query with aggregates; `{within}` stands for the window."""
     cap: tuple[str, int] | None = None
     """A contestant that would never finish, and the rows per trigger that it gets instead."""
 
@@ -77,6 +83,10 @@ class Case:
     def within(self) -> str | None:
         """The window as text."""
         return None if self.window is None else f"{self.window * SPAN_SECONDS} seconds"
+
+    def sql(self) -> str:
+        """The query with its window."""
+        return self.query.format(within="" if self.within is None else f"WITHIN {self.within}")
 
     @property
     def dataset(self) -> str:
@@ -133,6 +143,26 @@ Q7_PREDICATE = (
     "AND s.l_shipdate BETWEEN DATE '1995-01-01' AND DATE '1996-12-31'"
 )
 TPCH_BAND_FILTER = "r.l_shipmode = 'TRUCK' AND r.l_quantity > 48 AND s.l_shipinstruct = 'NONE'"
+
+AGGREGATE = replace(
+    EQUALITY,
+    data="inequality",
+    predicate="r.v > s.v",
+    duckdb="r.v > s.v",
+    # A thousand pairs a row: listing them takes minutes where a million rows arrive at once.
+    rows=100_000,
+    triggers=6,
+    results=1000.0,
+    contestants=(OURS, LISTED),
+)
+
+
+def _aggregate(groups: int) -> str:
+    return (
+        f"SELECT r.k % {groups} AS g, count(*) AS c, sum(s.v) AS t FROM r, s"
+        f" WHERE r.v > s.v {{within}} GROUP BY r.k % {groups}"
+    )
+
 
 CASES: tuple[Case, ...] = (
     EQUALITY,
@@ -236,6 +266,26 @@ CASES: tuple[Case, ...] = (
         skip=10,
         contestants=NATIVE,
     ),
+    replace(
+        AGGREGATE,
+        name="sum-10",
+        title="Count and sum by 10 groups, 1,000 pairs per row",
+        query=_aggregate(10),
+    ),
+    replace(
+        AGGREGATE,
+        name="sum-10000",
+        title="Count and sum by 10,000 groups, 1,000 pairs per row",
+        query=_aggregate(10_000),
+    ),
+    replace(
+        AGGREGATE,
+        name="sum-more",
+        title="Count and sum by 10 groups, 10,000 pairs per row",
+        query=_aggregate(10),
+        results=10_000.0,
+        contestants=(OURS,),
+    ),
     *(
         replace(
             EQUALITY,
@@ -260,6 +310,34 @@ CASES: tuple[Case, ...] = (
         driver_memory="4g",
         watch_memory=True,
     ),
+)
+
+
+_TPCH_QUERIES = {
+    "tpch-q5": (
+        "SELECT r.s_nation, sum(s.l_extendedprice * (1 - s.l_discount)) AS revenue"
+        f" FROM r, s WHERE {Q5_PREDICATE} GROUP BY r.s_nation"
+    ),
+    "tpch-q7": (
+        "SELECT r.s_nation, year(s.l_shipdate) AS y, sum(s.l_extendedprice) AS volume"
+        f" FROM r, s WHERE {Q7_PREDICATE} GROUP BY r.s_nation, year(s.l_shipdate)"
+    ),
+    "tpch-band": (
+        "SELECT s.l_shipinstruct, count(*) AS c, min(r.l_quantity) AS low,"
+        " max(r.l_quantity) AS high FROM r, s WHERE abs(r.l_orderkey - s.l_orderkey) <= 1"
+        f" AND {TPCH_BAND_FILTER} GROUP BY s.l_shipinstruct"
+    ),
+}
+CASES += tuple(
+    replace(
+        case,
+        name=f"{case.name}-sum",
+        title=f"{case.title}, with and without aggregates",
+        query=_TPCH_QUERIES[case.name],
+        contestants=(OURS, PLAIN),
+    )
+    for case in CASES
+    if case.name in _TPCH_QUERIES
 )
 
 

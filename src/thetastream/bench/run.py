@@ -1,6 +1,6 @@
 """Runs the benchmarks and writes JSON, plots and a summary.
 
-    python -m thetastream.bench [--only equality band] [--runs 3] [--rows 1000000] [--out benchmarks]
+    thetastream bench [--only equality band] [--runs 3] [--rows 1000000] [--out benchmarks]
 
 Contestants take turns within each run, and each run begins with another one, so that a noisy
 moment hits all of them. Ratios are taken within a run.

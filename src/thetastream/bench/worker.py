@@ -72,8 +72,9 @@ def in_spark(case: Case, folder: Path, task: dict[str, Any]) -> dict[str, Any]:
         for name, schema in zip("rs", case.schemas, strict=True)
     )
     plan = ""
-    if contestant == cases.OURS:
-        joined, plan = ours(case, r, s, task["options"])
+    own = contestant in (cases.OURS, cases.LISTED, cases.PLAIN)
+    if own:
+        joined, plan = ours(case, r, s, task["options"], contestant)
     elif contestant == cases.WORKAROUND:
         joined = workaround(case, r, s)
     else:
@@ -81,8 +82,10 @@ def in_spark(case: Case, folder: Path, task: dict[str, Any]) -> dict[str, Any]:
     # Counting what leaves the join is the cheapest proof that all contestants did the same work.
     counted = joined.observe(RESULT_METRIC, F.count(F.lit(1)).alias("results"))
     begin = time.perf_counter()
+    aggregating = bool(case.query) and contestant != cases.PLAIN
     query = (
         counted.writeStream.format("noop")
+        .outputMode("update" if aggregating else "append")
         .option("checkpointLocation", task["checkpoint"])
         .trigger(availableNow=True)
         .start()
@@ -96,8 +99,8 @@ def in_spark(case: Case, folder: Path, task: dict[str, Any]) -> dict[str, Any]:
         # Batches without rows only move the watermark.
         "triggers": [trigger for trigger in triggers if trigger["rows"]],
     }
-    if contestant == cases.OURS:
-        add_own_metrics(report, query)
+    if own:
+        add_own_metrics(report, query, aggregating=aggregating)
     if finished:
         spark.stop()
     return report
@@ -105,7 +108,7 @@ def in_spark(case: Case, folder: Path, task: dict[str, Any]) -> dict[str, Any]:
 
 def session(contestant: str, memory: str) -> Any:
     """A local session on two cores, the library's own for the library."""
-    if contestant == cases.OURS:
+    if contestant in (cases.OURS, cases.LISTED, cases.PLAIN):
         import thetastream as ts
 
         return ts.session(app="bench", cores=2, memory=memory)
@@ -133,14 +136,20 @@ def settings(contestant: str) -> dict[str, str]:
     }
 
 
-def ours(case: Case, r: Any, s: Any, options: dict[str, Any]) -> tuple[Any, str]:
-    """The library's join, and its plan as text."""
+def ours(case: Case, r: Any, s: Any, options: dict[str, Any], contestant: str) -> tuple[Any, str]:
+    """The library's join or query, and its plan as text."""
     import thetastream as ts
 
     streams = ts.streams(r=r, s=s)
+    if contestant == cases.LISTED:
+        options = {**options, "aggregation": "enumerate"}
     how: dict[str, Any] = {"options": ts.JoinOptions(**options)}
     if case.within is not None:
-        how |= {"within": case.within, "delay": f"{cases.DELAY_SECONDS} seconds", "time": "t"}
+        how |= {"delay": f"{cases.DELAY_SECONDS} seconds", "time": "t"}
+    if case.query and contestant != cases.PLAIN:
+        return streams.sql(case.sql(), **how), streams.explain(case.sql(), **how).explain()
+    if case.within is not None:
+        how["within"] = case.within
     return streams.join(case.predicate, **how), streams.explain(case.predicate, **how).explain()
 
 
@@ -188,8 +197,11 @@ def of_progress(progress: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def add_own_metrics(report: dict[str, Any], query: Any) -> None:
-    """Replaces Spark's view of the state, a few large values, by the library's: tuples."""
+def add_own_metrics(report: dict[str, Any], query: Any, *, aggregating: bool) -> None:
+    """Replaces Spark's view of the state, a few large values, by the library's: tuples.
+
+    A query that aggregates puts out groups; what it must agree on is the number of pairs.
+    """
     import thetastream as ts
 
     own = {metrics.batch: metrics for metrics in ts.metrics(query)}
@@ -199,6 +211,9 @@ def add_own_metrics(report: dict[str, Any], query: Any) -> None:
         metrics = metrics if metrics and metrics.units else None
         trigger["state_rows"] = metrics.stored_rows if metrics else None
         trigger["state_bytes"] = metrics.stored_bytes if metrics else None
+        if aggregating:
+            trigger["results"] = metrics.results if metrics else None
+        trigger["out_bytes"] = sum(u.out_bytes for u in metrics.units) if metrics else None
         trigger["units_busy"] = [unit.busy for unit in metrics.units] if metrics else []
 
 

@@ -1,8 +1,8 @@
 """The command `thetastream`.
 
-Exit codes: 0 done, or stopped cleanly when asked to; 1 the query failed while it ran; 2 the job, the
-query or the command line is wrong; 3 Spark or a package is missing or cannot start; 4 the checkpoint
-belongs to another query; 130 stopped at once, by a second Ctrl-C.
+Exit codes: 0 done, or stopped cleanly when asked to; 1 the query failed while it ran; 2 the job,
+the query or the command line is wrong; 3 Spark or a package is missing or cannot start; 4 the
+checkpoint belongs to another query; 130 stopped at once, by a second Ctrl-C.
 """
 
 from __future__ import annotations

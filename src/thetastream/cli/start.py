@@ -84,7 +84,7 @@ class Prepared:
         windowed = bool(re.search(r"\bwindow\s*\(", self.job.query, re.IGNORECASE))
         if grouped and mode == "append" and not windowed:
             raise JobError(
-                f"{self.job.file}: an aggregate over all results so far has no final rows to append",
+                f"{self.job.file}: an aggregate over all results so far has no final rows",
                 hint='add output_mode = "update" or "complete", or GROUP BY window(time, ...)',
             )
         if not grouped and mode == "complete":

@@ -8,6 +8,7 @@ from typing import Any
 
 from thetastream.errors import FingerprintError, ManifestVersionError, StateError
 from thetastream.index.chain import Chain, subs_from_json
+from thetastream.index.part import PartMeta
 from thetastream.spec import JoinSpec, Routing
 
 FORMAT = 1
@@ -21,6 +22,8 @@ class Manifest:
     """Batches the unit has taken in; makes the ids of its parts unique."""
     chains: tuple[Chain, ...]
     counters: dict[str, int] = field(default_factory=dict)
+    pending: PartMeta | None = None
+    """The stored view of batches that were not sent yet."""
 
     @classmethod
     def new(cls, spec: JoinSpec) -> Manifest:
@@ -47,7 +50,9 @@ class Manifest:
                 _chain(spec, stream, subs_from_json(subs))
                 for stream, subs in enumerate(raw["chains"])
             )
-            return cls(raw["sequence"], chains, raw["counters"])
+            pending = raw.get("pending")
+            meta = None if pending is None else PartMeta.from_json(pending)
+            return cls(raw["sequence"], chains, raw["counters"], meta)
         except (AttributeError, ValueError, LookupError, TypeError) as error:
             raise _no_manifest(error) from error
 
@@ -60,6 +65,7 @@ class Manifest:
                 "sequence": self.sequence,
                 "chains": [chain.to_json() for chain in self.chains],
                 "counters": self.counters,
+                "pending": None if self.pending is None else self.pending.to_json(),
             },
             separators=(",", ":"),
         )

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from thetastream import arrow
 from thetastream.engine.manifest import Manifest
-from thetastream.engine.unit import DropPart, Emit, PutManifest, PutPart, Report, Unit
+from thetastream.engine.unit import DropPart, Emit, PutManifest, PutPart, PutView, Report, Unit
 from thetastream.errors import CorruptRunError
 from thetastream.index.part import Part, PartMeta, SortOrder, Tuples
 from thetastream.spec import JoinSpec
@@ -33,23 +33,52 @@ def decode_part(
     data: bytes | pa.Buffer, meta: PartMeta, spec: JoinSpec, order: SortOrder, stream: int
 ) -> Part:
     """The part in stored bytes; bytes that are not what was written are refused."""
-    found = zlib.crc32(data)
-    if found != meta.checksum:
-        raise CorruptRunError(
-            f"stored part {meta.id} of stream {spec.streams[stream].name!r} is damaged",
-            detail=f"  its checksum is {found:08x}; it was written with {meta.checksum:08x}",
-            hint="restore the checkpoint from a copy, or start with a new one",
-        )
+    _check(data, meta, f"stored part {meta.id} of stream {spec.streams[stream].name!r}")
     tuples = Tuples.encode(arrow.from_bytes(data), spec, stream)
     return Part(tuples.batch, tuples.keys, order)
 
 
-def missing_part(meta: PartMeta, spec: JoinSpec, stream: int) -> CorruptRunError:
+def decode_view(data: bytes | pa.Buffer, meta: PartMeta) -> pa.RecordBatch:
+    """The view in stored bytes, refused like a part if they were changed."""
+    _check(data, meta, f"stored view {meta.id}")
+    return arrow.from_bytes(data)
+
+
+def _check(data: bytes | pa.Buffer, meta: PartMeta, what: str) -> None:
+    found = zlib.crc32(data)
+    if found != meta.checksum:
+        raise CorruptRunError(
+            f"{what} is damaged",
+            detail=f"  its checksum is {found:08x}; it was written with {meta.checksum:08x}",
+            hint="restore the checkpoint from a copy, or start with a new one",
+        )
+
+
+def missing_part(meta: PartMeta) -> CorruptRunError:
     """The error for a part that the manifest lists and the store does not have."""
     return CorruptRunError(
-        f"stored part {meta.id} of stream {spec.streams[stream].name!r} is missing",
+        f"stored part {meta.id} is missing",
         hint="restore the checkpoint from a copy, or start with a new one",
     )
+
+
+class _Store:
+    """A unit's stored state in a dictionary."""
+
+    def __init__(self, spec: JoinSpec, parts: dict[str, bytes]) -> None:
+        self._spec = spec
+        self._parts = parts
+
+    def part(self, meta: PartMeta, order: SortOrder, stream: int) -> Part:
+        return decode_part(self._bytes(meta), meta, self._spec, order, stream)
+
+    def view(self, meta: PartMeta) -> pa.RecordBatch:
+        return decode_view(self._bytes(meta), meta)
+
+    def _bytes(self, meta: PartMeta) -> bytes:
+        if meta.id not in self._parts:
+            raise missing_part(meta)
+        return self._parts[meta.id]
 
 
 class Runner:
@@ -83,19 +112,16 @@ class Runner:
         manifest = (
             Manifest.new(spec) if state.manifest is None else Manifest.read(state.manifest, spec)
         )
-
-        def load(meta: PartMeta, order: SortOrder, stream: int) -> Part:
-            if meta.id not in state.parts:
-                raise missing_part(meta, spec, stream)
-            return decode_part(state.parts[meta.id], meta, spec, order, stream)
-
         results: list[pa.RecordBatch] = []
-        unit = Unit(spec, number, manifest, load, chunk_rows=self._chunk_rows)
+        store = _Store(spec, state.parts)
+        unit = Unit(spec, number, manifest, store, chunk_rows=self._chunk_rows)
         for step in unit.process(packs, watermark):
             match step:
                 case Emit(batches):
                     results += batches
                 case PutPart(meta, data, _):
+                    state.parts[meta.id] = data.to_pybytes()
+                case PutView(meta, data):
                     state.parts[meta.id] = data.to_pybytes()
                 case DropPart(meta):
                     del state.parts[meta.id]

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +56,14 @@ class PutPart:
 
 
 @dataclass(frozen=True)
+class PutView:
+    """A view that is not sent yet is to be stored."""
+
+    meta: PartMeta
+    data: pa.Buffer
+
+
+@dataclass(frozen=True)
 class DropPart:
     """A part is no longer needed."""
 
@@ -76,6 +85,7 @@ class Report:
     rows_in: int = 0
     probes: int = 0
     results: int = 0
+    out_bytes: int = 0
     late: int = 0
     stored_rows: int = 0
     stored_bytes: int = 0
@@ -84,21 +94,29 @@ class Report:
     heavy: list[tuple[int, int]] = field(default_factory=list)
 
 
-Instruction = Emit | PutPart | DropPart | PutManifest | Report
-Load = Callable[[PartMeta, SortOrder, int], Part]
-"""Fetches a part: its meta, its order, its stream."""
+Instruction = Emit | PutPart | PutView | DropPart | PutManifest | Report
+
+
+class Store(Protocol):
+    """What a unit may ask of its stored state."""
+
+    def part(self, meta: PartMeta, order: SortOrder, stream: int) -> Part:
+        """A part of a stream."""
+
+    def view(self, meta: PartMeta) -> pa.RecordBatch:
+        """A view that was not sent yet."""
 
 
 class Unit:
     """One unit during one batch."""
 
     def __init__(
-        self, spec: JoinSpec, number: int, manifest: Manifest, load: Load, *, chunk_rows: int
+        self, spec: JoinSpec, number: int, manifest: Manifest, store: Store, *, chunk_rows: int
     ) -> None:
         self._spec = spec
         self._number = number
         self._manifest = manifest
-        self._load = load
+        self._store = store
         self._chunk_rows = chunk_rows
         self._orders = [SortOrder.of(spec, stream) for stream in range(len(spec.streams))]
         self._fresh: dict[str, Part] = {}
@@ -119,19 +137,24 @@ class Unit:
         for stream, mine in enumerate(by_stream):
             probing, storing = self._sorted(stream, mine, watermark)
             if probing is not None:
-                yield from _gathered(self._probe(stream, probing), self._chunk_rows)
+                found = _gathered(self._probe(stream, probing), self._chunk_rows)
+                yield from map(self._emitted, found)
             if storing is not None:
                 manifest.chains[stream].insert(self._run(stream, storing))
-        if self._view is not None and (rows := self._view.rows()) is not None:
-            yield Emit((rows,))
+        if self._view is not None:
+            yield from self._send(self._view)
         for stream, chain in enumerate(manifest.chains):
             dropped += self._merge(stream, chain)
         for meta in dropped:
             if self._fresh.pop(meta.id, None) is None:
                 yield DropPart(meta)
-        yield from self._store()
+        yield from self._write()
         yield PutManifest(manifest.write(self._spec))
         yield self._finished(started)
+
+    def _emitted(self, emit: Emit) -> Emit:
+        self._report.out_bytes += sum(batch.nbytes for batch in emit.batches)
+        return emit
 
     def _sorted(
         self, stream: int, packs: Sequence[Pack], watermark: int | None
@@ -217,7 +240,7 @@ class Unit:
 
     def _part(self, meta: PartMeta, stream: int) -> Part:
         fresh = self._fresh.get(meta.id)
-        return fresh if fresh is not None else self._load(meta, self._orders[stream], stream)
+        return fresh if fresh is not None else self._store.part(meta, self._orders[stream], stream)
 
     def _run(self, stream: int, tuples: Tuples) -> Run:
         """Sorted tuples as a run of parts; nothing is written yet, it may still be merged."""
@@ -244,7 +267,37 @@ class Unit:
             dropped += chain.replace(sub, runs, self._run(stream, merged))
         return dropped
 
-    def _store(self) -> Iterator[PutPart]:
+    def _send(self, view: View) -> Iterator[Instruction]:
+        """The view leaves, or is kept until enough batches are in it."""
+        manifest = self._manifest
+        assert self._spec.view is not None
+        old = manifest.pending
+        due = manifest.sequence % self._spec.view.every == 0
+        if not due and not view:
+            return
+        if old is not None:
+            view.take_back(self._store.view(old))
+            manifest.pending = None
+            yield DropPart(old)
+        rows = view.rows()
+        if rows is None:
+            return
+        if due:
+            yield self._emitted(Emit((rows,)))
+            return
+        data = arrow.to_bytes(rows, compress=True)
+        checksum = zlib.crc32(data)
+        manifest.pending = PartMeta(
+            id=f"{manifest.sequence}-{self._number}-2-0-{checksum:08x}",
+            rows=rows.num_rows,
+            bytes=data.size,
+            low=(),
+            high=(),
+            checksum=checksum,
+        )
+        yield PutView(manifest.pending, data)
+
+    def _write(self) -> Iterator[PutPart]:
         """Write the parts that this batch made and that are still needed."""
         for chain in self._manifest.chains:
             for sub in chain.subs:

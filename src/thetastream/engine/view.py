@@ -1,9 +1,9 @@
 """A unit's local view: aggregates over its results, made without listing the pairs.
 
-The first phase of BiStream's two-phase aggregation. Where all stored tuples of a range match, counts,
-sums and extremes come from folds over the range: of the stored values for each probing tuple when the
-groups are the probing stream's, the other way round when they are the stored stream's. Pairs that
-must be looked at one by one are listed in chunks and folded at once.
+The first phase of BiStream's two-phase aggregation. Where all stored tuples of a range match,
+counts, sums and extremes come from folds over the range: of the stored values for each probing
+tuple when the groups are the probing stream's, the other way round when they are the stored
+stream's. Pairs that must be looked at one by one are listed in chunks and folded at once.
 """
 
 from __future__ import annotations
@@ -88,6 +88,34 @@ class View:
             results += len(pairs[0])
             self._fold_pairs(sides, pairs)
         return results
+
+    def __bool__(self) -> bool:
+        """Whether there was any result."""
+        return bool(self._partials)
+
+    def take_back(self, rows: pa.RecordBatch) -> None:
+        """Go on from a view that `rows` gave."""
+        states: list[tuple[Array | pa.Array, ...]] = []
+        for number, measure in enumerate(self._view.measures):
+            column = rows.column(MEASURE_COLUMN.format(number))
+            if measure.fold is Fold.COUNT:
+                states.append((np.asarray(column),))
+            elif measure.fold is not Fold.SUM:
+                states.append((column,))
+            elif pa.types.is_floating(column.type):
+                sums = np.asarray(column.fill_null(0.0), dtype=np.float64)
+                states.append((sums, np.asarray(column.is_valid()).astype(np.int64)))
+            else:
+                scale = column.type.scale
+                with localcontext(prec=_SUM_DIGITS + 2):
+                    whole = [0 if v is None else int(v.scaleb(scale)) for v in column.to_pylist()]
+                sums = np.array(whole, dtype=object)
+                states.append((sums, np.asarray(column.is_valid()).astype(np.int64)))
+        groups = [
+            rows.column(GROUP_COLUMN.format(number)) for number in range(len(self._view.groups))
+        ]
+        slices = np.zeros(rows.num_rows, dtype=np.int64)
+        self._partials.append(Partial(groups, slices, states))
 
     def rows(self) -> pa.RecordBatch | None:
         """The view, one row a group; None if there was no result."""
@@ -279,7 +307,8 @@ class _Side:
 
     def slices(self) -> Int64s:
         """The slice of each tuple's time."""
-        assert self._view.slice is not None and self._time is not None
+        assert self._view.slice is not None
+        assert self._time is not None
         if "slices" not in self.tuples.memo:
             self.tuples.memo["slices"] = self.tuples.keys[self._time] // self._view.slice
         found: Int64s = self.tuples.memo["slices"]

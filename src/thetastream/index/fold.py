@@ -2,9 +2,9 @@
 
 A probing tuple matches a contiguous range of stored tuples. `gather` folds a stored value over the
 range of each probing tuple; `scatter` does the reverse and gives each stored tuple the fold of the
-values of all probing tuples whose range it lies in. Integers use prefix sums, which are exact. Floats
-and extremes use dyadic blocks: a range is cut into blocks of sizes that are powers of two, and
-nothing is ever subtracted, so a sum is rounded as any sum in another order is.
+values of all probing tuples whose range it lies in. Integers use prefix sums, which are exact.
+Floats and extremes use dyadic blocks: a range is cut into blocks of sizes that are powers of two,
+and nothing is ever subtracted, so a sum is rounded as any sum in another order is.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def gather(op: Op, values: Array, begin: Int64s, end: Int64s) -> Array:
         return np.where(end > begin, sums[end] - sums[begin], 0)
     identity = op.identity(values.dtype)
     if (begin == 0).all():
-        upto: Array = np.r_[identity, op.ufunc.accumulate(values)].astype(values.dtype)
-        upto = upto[end]
-        return upto
+        upto = np.full(len(values) + 1, identity, dtype=values.dtype)
+        op.ufunc.accumulate(values, out=upto[1:])
+        return np.asarray(upto[end])
     if (end == len(values)).all():
-        after: Array = np.r_[op.ufunc.accumulate(values[::-1])[::-1], identity].astype(values.dtype)
-        after = after[begin]
-        return after
+        after = np.full(len(values) + 1, identity, dtype=values.dtype)
+        op.ufunc.accumulate(values[::-1], out=after[:-1][::-1])
+        return np.asarray(after[begin])
     levels = _levels(op, values)
     found = np.full(len(begin), identity, dtype=values.dtype)
     for level, rows, blocks in _blocks(begin, end):
@@ -101,7 +101,7 @@ def _levels(op: Op, values: Array) -> list[Array]:
 
 
 def _blocks(begin: Int64s, end: Int64s) -> list[tuple[int, Int64s, Int64s]]:
-    """The dyadic blocks of each range, as (level, ranges, blocks); a range is at most once in one."""
+    """The dyadic blocks of each range, as (level, ranges, blocks)."""
     rows = np.flatnonzero(end > begin)
     left, right = begin[rows].copy(), end[rows].copy()
     found = []

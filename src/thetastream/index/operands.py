@@ -1,4 +1,4 @@
-"""Columns of a stream as a view folds them: numbers to add, ranks to compare, groups to tell apart."""
+"""Columns of a stream as a view folds them: numbers to add, ranks to compare, groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMB_BITS = 21
 
 
 class Exact(NamedTuple):
-    """Integers, as the sum of `limbs[i] * 2^(21 i)`; one limb where the numbers are small enough."""
+    """Integers, as the sum of `limbs[i] * 2^(21 i)`; one limb where they are small enough."""
 
     limbs: tuple[Int64s, ...]
     peak: int

@@ -335,8 +335,8 @@ class _Planner:
     def _stream(self, stream: int) -> StreamSpec:
         names = self.scope.names
         columns = [names.columns[stream][index] for index in names.carried[stream]]
-        known = {column.name for column in columns}
         columns += self.carried[stream].values
+        known = {column.name for column in columns if column.sql is None}
         if not columns and not self.tables[stream].specs:
             # A tuple without anything would not travel.
             columns.append(ColumnSpec(name="one", type="boolean", sql="TRUE"))

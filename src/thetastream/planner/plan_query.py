@@ -1,7 +1,8 @@
-"""A query to a plan: the join with as little as possible in it, and what Spark does with its output.
+"""A query to a plan: the join with as little as possible in it, and what Spark does after it.
 
-Aggregates are made in place, as views inside the units, where the kernel decides the predicate alone
-and every argument reads one stream. Otherwise the results are listed and Spark aggregates them.
+Aggregates are made in place, as views inside the units, where the kernel decides the predicate
+alone and every argument reads one stream. Otherwise the results are listed and Spark aggregates
+them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
 
-from thetastream.errors import RefusedExpressionError, WindowError
+from thetastream.errors import OptionError, RefusedExpressionError, WindowError
 from thetastream.options import JoinOptions
 from thetastream.planner.expression import Column, Expr, Opaque, Slot, columns, render, streams_of
 from thetastream.planner.keys import Scope
@@ -153,7 +154,15 @@ class _Planner:
         if plan.spec.recheck_sql is not None:
             self.values = [[] for _ in query.names.streams]
             raise _NotInPlaceError("Spark has to re-check a part of the predicate on each result")
-        view = ViewSpec(groups=(*groups, *hidden), measures=tuple(measures), slice=slice_length)
+        every = self.options.update_batches
+        if slice_length is not None and every > 1:
+            raise OptionError(
+                f"update_batches={every} does not go with time windows or DISTINCT",
+                hint="leave it out: the watermark may pass results that are kept back",
+            )
+        view = ViewSpec(
+            groups=(*groups, *hidden), measures=tuple(measures), slice=slice_length, every=every
+        )
         spec = replace(plan.spec, view=view)
         what = "duplicates are dropped" if query.distinct else "aggregated"
         decision = Decision(
@@ -178,15 +187,17 @@ class _Planner:
         kind = self.scope.type_of(stream, expr)
         if family(kind) not in allowed:
             raise _NotInPlaceError(f"{self.scope.show(expr)} is {use} and is a {kind}")
-        return self._carried(stream, self.scope.own(expr), kind, self.scope.show(expr))
+        if isinstance(expr, Column) and not expr.fields:
+            # As it is, so that a key on the same column is not carried beside it.
+            return self._carried(stream, self.query.names.columns[stream][expr.index])
+        sql, name = self.scope.own(expr), self.scope.show(expr)
+        return self._carried(stream, ColumnSpec(name=name, type=kind, sql=sql))
 
-    def _carried(self, stream: int, sql: str, kind: str, name: str) -> Value:
+    def _carried(self, stream: int, column: ColumnSpec) -> Value:
         mine = self.values[stream]
-        known = [column.sql for column in mine]
-        if sql not in known:
-            mine.append(ColumnSpec(name=name, type=kind, sql=sql))
-            known.append(sql)
-        return Value(stream=stream, column=known.index(sql))
+        if column not in mine:
+            mine.append(column)
+        return Value(stream=stream, column=mine.index(column))
 
     def _merged(
         self, one: Aggregate, groups: list[Value], hidden: list[Value], measures: list[Measure]
@@ -213,8 +224,8 @@ class _Planner:
             if len(streams_of(one.argument)) > 1:
                 raise _NotInPlaceError("a counted expression reads both streams")
             self.scope.type_of(stream, one.argument)
-            sql = f"CASE WHEN ({self.scope.own(one.argument)}) IS NOT NULL THEN TRUE END"
-            value = self._carried(stream, sql, "boolean", self.scope.show(one.argument))
+            sql, name = self.scope.own(one.argument), self.scope.show(one.argument)
+            value = self._carried(stream, _exists(sql, name))
             return f"coalesce(sum({column(Fold.COUNT, value)}), CAST(0 AS BIGINT))"
         if one.function in ("min", "max"):
             value = self._value(one.argument, RANKED, "compared")
@@ -224,15 +235,7 @@ class _Planner:
         total = f"sum({column(Fold.SUM, value)})"
         if one.function == "sum":
             return _sum_type(total, kind)
-        counted = self.values[value.stream][value.column]
-        assert counted.sql is not None
-        exists = self._carried(
-            value.stream,
-            f"CASE WHEN ({counted.sql}) IS NOT NULL THEN TRUE END",
-            "boolean",
-            counted.name,
-        )
-        return _average(total, f"nullif(sum({column(Fold.COUNT, exists)}), 0)", kind)
+        return _average(total, f"nullif(sum({column(Fold.COUNT, value)}), 0)", kind)
 
     # -- listed ---------------------------------------------------------------------------------
 
@@ -395,6 +398,15 @@ def distinct_count(sql: str, kind: str) -> str:
     if family(kind) is Family.FLOAT:
         sql = f"CASE WHEN isnan({sql}) THEN CAST('NaN' AS DOUBLE) ELSE {sql} + 0.0D END"
     return f"CAST(size(collect_set({sql})) AS BIGINT)"
+
+
+def _exists(sql: str, name: str) -> ColumnSpec:
+    """Whether there is a value, which is all that counting it takes."""
+    return ColumnSpec(
+        name=f"{name} IS NOT NULL",
+        type="boolean",
+        sql=f"CASE WHEN ({sql}) IS NOT NULL THEN TRUE END",
+    )
 
 
 def _sum_type(total: str, kind: str) -> str:

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from thetastream import arrow
 from thetastream.engine.manifest import Manifest
-from thetastream.engine.runner import decode_part, missing_part
-from thetastream.engine.unit import DropPart, Emit, PutManifest, PutPart, Report, Unit
+from thetastream.engine.runner import decode_part, decode_view, missing_part
+from thetastream.engine.unit import DropPart, Emit, PutManifest, PutPart, PutView, Report, Unit
 from thetastream.errors import ThetastreamError
 from thetastream.index.part import Part, PartMeta, SortOrder
 from thetastream.runtime.cache import PartCache
@@ -82,17 +83,17 @@ class Joiner:
             Manifest.new(self._spec) if stored is None else Manifest.read(stored[0], self._spec)
         )
         watermark = timers.getCurrentWatermarkInMs()
-        unit = Unit(self._spec, number, manifest, self._load, chunk_rows=self._chunk_rows)
+        unit = Unit(self._spec, number, manifest, self, chunk_rows=self._chunk_rows)
         # Spark's watermark starts at zero, which means that there is none yet.
         for step in unit.process(packs, watermark * 1000 if watermark > 0 else None):
             match step:
                 case Emit(batches):
                     yield frame_of(batches, typed=self._typed)
                 case PutPart(meta, data, part):
-                    for place, name in enumerate(_value_names(meta)):
-                        value = data[place * VALUE_BYTES : (place + 1) * VALUE_BYTES]
-                        self._parts.updateValue((name,), (value.to_pybytes(),))
+                    self._put(meta, data)
                     self._cache.put(meta.id, part)
+                case PutView(meta, data):
+                    self._put(meta, data)
                 case DropPart(meta):
                     for name in _value_names(meta):
                         self._parts.removeKey((name,))
@@ -103,19 +104,32 @@ class Joiner:
                     report = json.dumps(dataclasses.asdict(step))
                     yield report_frame(number, report, self._names)
 
-    def _load(self, meta: PartMeta, order: SortOrder, stream: int) -> Part:
+    def part(self, meta: PartMeta, order: SortOrder, stream: int) -> Part:
+        """A stored part, from the nearest place that has it."""
         part = self._cache.get(meta.id, self._spec, order, stream)
         if part is not None:
             return part
+        part = decode_part(self._get(meta), meta, self._spec, order, stream)
+        self._cache.put(meta.id, part)
+        return part
+
+    def view(self, meta: PartMeta) -> pa.RecordBatch:
+        """A stored view."""
+        return decode_view(self._get(meta), meta)
+
+    def _put(self, meta: PartMeta, data: pa.Buffer) -> None:
+        for place, name in enumerate(_value_names(meta)):
+            value = data[place * VALUE_BYTES : (place + 1) * VALUE_BYTES]
+            self._parts.updateValue((name,), (value.to_pybytes(),))
+
+    def _get(self, meta: PartMeta) -> bytes:
         pieces = []
         for name in _value_names(meta):
             value = self._parts.getValue((name,))
             if value is None:
-                raise missing_part(meta, self._spec, stream)
+                raise missing_part(meta)
             pieces.append(bytes(value[0]))
-        part = decode_part(b"".join(pieces), meta, self._spec, order, stream)
-        self._cache.put(meta.id, part)
-        return part
+        return b"".join(pieces)
 
 
 def _value_names(meta: PartMeta) -> list[str]:
