@@ -220,6 +220,9 @@ class JoinSpec:
     """Microseconds of event time a sub-index spans before it is sealed; None in a full history."""
     view: ViewSpec | None = None
     """What leaves the units in place of the results."""
+    verified: tuple[tuple[int, int], ...] = ()
+    """Columns of the first and the second stream that must be equal where the key is a hash, for
+    the units to check; empty where Spark re-checks it on the results."""
     newest: int | None = None
     """Microseconds: each result carries the time of its newest member, rounded up to the last
     microsecond of a slice of this length. None where it does not."""
@@ -276,6 +279,7 @@ class JoinSpec:
             recheck_sql=raw["recheck_sql"],
             archive_period=raw["archive_period"],
             view=_view(raw["view"]) if raw["view"] else None,
+            verified=tuple((left, right) for left, right in raw["verified"]),
             newest=raw["newest"],
             predicate=raw["predicate"],
             origin=raw["origin"],

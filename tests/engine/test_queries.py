@@ -29,6 +29,8 @@ JOINS = (
     ("r.k = s.k AND r.p < s.p", None),
     ("r.n <= s.n AND r.x > s.x", "15 seconds"),
     ("r.g = s.g", "20 seconds"),
+    ("r.g = s.g AND r.k = s.k", None),
+    ("r.g = s.g AND r.n < s.n AND r.d = s.d", "30 seconds"),
     ("r.k = s.k OR r.g = s.g", "8 seconds"),
 )
 AGGREGATES = (
@@ -128,6 +130,8 @@ def test_any_aggregation(data: st.DataObject) -> None:
         script,
         time=time,
         chunk_rows=data.draw(st.sampled_from([3, 1 << 16])),
+        # Few different hashes: tuples of different values share one.
+        hashes=data.draw(st.sampled_from([None, 3])),
         options=JoinOptions(
             units=data.draw(st.sampled_from([(1, 1), (2, 2)])),
             aggregation=data.draw(st.sampled_from(["auto", "auto", "enumerate"])),
@@ -305,7 +309,9 @@ def test_what_needs_a_window(text: str) -> None:
         ("SELECT count(*) FROM r, s WHERE r.n > s.n", "in place"),
         ("SELECT sum(r.n * s.n) FROM r, s WHERE r.n > s.n", "reads both streams"),
         ("SELECT r.n + s.n, count(*) FROM r, s WHERE r.n > s.n GROUP BY 1", "reads both streams"),
-        ("SELECT count(*) FROM r, s WHERE r.g = s.g", "re-check"),
+        ("SELECT count(*) FROM r, s WHERE r.g = s.g AND r.k = s.k", "in place"),
+        ("SELECT count(*) FROM r, s WHERE r.g = s.g AND r.x = s.x", "re-check"),
+        ("SELECT count(*) FROM r, s WHERE r.g < s.g", "re-check"),
         ("SELECT DISTINCT r.k FROM r, s WHERE r.k = s.k WITHIN 1 second", "in place"),
     ],
 )

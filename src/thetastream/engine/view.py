@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from thetastream.errors import SumOverflowError
 from thetastream.index import operands
-from thetastream.index.encoding import Int64s
+from thetastream.index.encoding import Bools, Int64s
 from thetastream.index.fold import Array, Op, by_group, gather, scatter
 from thetastream.index.operands import Groups, Ranks
 from thetastream.index.part import Part, Tuples
@@ -77,17 +78,57 @@ class View:
     def add(self, stream: int, tuples: Tuples, part: Part, found: Found, limit: int) -> int:
         """Take in the results of tuples of `stream` that probe a part; how many there are."""
         sides = (_Side(self, stream, tuples), _Side(self, 1 - stream, part))
+        found = found.take(np.flatnonzero(found.end > found.begin))
         sure, others = found.split(part)
-        alive = np.flatnonzero(sure.end > sure.begin)
-        sure = Found(sure.rows[alive], sure.begin[alive], sure.end[alive], [])
+        listed = [others]
+        if self._spec.verified:
+            sure, mixed = self._same_values(sides, part, sure)
+            listed.append(mixed)
         results = int((sure.end - sure.begin).sum())
         if results:
             for some, by_time in self._by_newest(sides, sure):
                 self._fold(sides, some, by_time, limit)
-        for pairs in others.pairs(part, limit):
-            results += len(pairs[0])
-            self._fold_pairs(sides, pairs)
+        for some in listed:
+            for pairs in some.pairs(part, limit):
+                if self._spec.verified:
+                    equal = self._equal(sides, *pairs)
+                    pairs = pairs[0][equal], pairs[1][equal]
+                if len(pairs[0]):
+                    results += len(pairs[0])
+                    self._fold_pairs(sides, pairs)
         return results
+
+    def _same_values(
+        self, sides: tuple[_Side, _Side], part: Part, found: Found
+    ) -> tuple[Found, Found]:
+        """Ranges whose tuples all have the probing tuple's values, and ranges of mixed values.
+
+        The key is a hash. All tuples of a hash nearly always have the same values; then comparing
+        with one of them is enough, and a range of other values is no result at all.
+        """
+        if "pure" not in part.memo:
+            _, starts = part.groups
+            group = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+            before = np.arange(len(part) - 1)
+            differ = ~self._values_equal(sides[1], before, sides[1], before + 1)
+            pure = np.ones(len(starts) - 1, dtype=bool)
+            pure[group[1:][differ & (group[1:] == group[:-1])]] = False
+            part.memo["pure"] = pure[group]
+        pure = part.memo["pure"][found.begin]
+        equal = self._equal(sides, found.rows, found.begin)
+        return found.take(np.flatnonzero(pure & equal)), found.take(np.flatnonzero(~pure))
+
+    def _equal(self, sides: tuple[_Side, _Side], probing: Int64s, stored: Int64s) -> Bools:
+        return self._values_equal(sides[0], probing, sides[1], stored)
+
+    def _values_equal(self, one: _Side, ones: Int64s, two: _Side, twos: Int64s) -> Bools:
+        """Where the values that were hashed are equal, row by row."""
+        same = np.ones(len(ones), dtype=bool)
+        for columns in self._spec.verified:
+            left = one.column(columns[one.stream]).take(pa.array(ones))
+            right = two.column(columns[two.stream]).take(pa.array(twos))
+            same &= np.asarray(pc.equal(left, right).fill_null(False))
+        return same
 
     def __bool__(self) -> bool:
         """Whether there was any result."""
@@ -148,8 +189,7 @@ class View:
         later = sides[0].slices()[found.rows] >= newest
         for rows, by_time in ((later, (True, False)), (~later, (True, True))):
             if rows.any():
-                some = Found(found.rows[rows], found.begin[rows], found.end[rows], [])
-                yield some, by_time
+                yield found.take(np.flatnonzero(rows)), by_time
 
     def _fold(
         self,
@@ -181,7 +221,7 @@ class View:
             order = np.argsort(mine, kind="stable")
             starts = np.searchsorted(mine[order], present)
             for rows in np.split(order, starts[1:]):
-                some = Found(found.rows[rows], found.begin[rows], found.end[rows], [])
+                some = found.take(rows)
                 self._keep(sides, _scattered(some, stored, whole, size), pairs)
         else:
             order = np.argsort(stored.ids, kind="stable")
@@ -193,9 +233,8 @@ class View:
                     np.searchsorted(members, found.end),
                     [],
                 )
-                alive = np.flatnonzero(some.end > some.begin)
-                some = Found(some.rows[alive], some.begin[alive], some.end[alive], [])
-                if len(alive):
+                some = some.take(np.flatnonzero(some.end > some.begin))
+                if len(some.rows):
                     some_operands = [o.only(members) if o.side else o for o in whole]
                     cells = _gathered(some, probing, some_operands, int(members[0]))
                     self._keep(sides, cells, pairs)

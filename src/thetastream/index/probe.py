@@ -31,17 +31,18 @@ class Found(NamedTuple):
     pending: list[tuple[int, Interval]]
     """What a pair must satisfy besides: a key of the stored tuple, and where it must lie."""
 
+    def take(self, which: Int64s) -> Found:
+        """Some of the probing tuples."""
+        pending = [(key, bounds.rows(which)) for key, bounds in self.pending]
+        return Found(self.rows[which], self.begin[which], self.end[which], pending)
+
     def split(self, part: Part) -> tuple[Found, Found]:
         """Those whose whole range matches, and those whose pairs must be looked at."""
         settled = np.ones(len(self.rows), dtype=bool)
         for key, bounds in self.pending:
             settled &= (bounds.first <= part.low[key]) & (bounds.last >= part.high[key])
-        sure, others = np.flatnonzero(settled), np.flatnonzero(~settled)
-        rest = [(key, bounds.rows(others)) for key, bounds in self.pending]
-        return (
-            Found(self.rows[sure], self.begin[sure], self.end[sure], []),
-            Found(self.rows[others], self.begin[others], self.end[others], rest),
-        )
+        sure = self.take(np.flatnonzero(settled))
+        return sure._replace(pending=[]), self.take(np.flatnonzero(~settled))
 
     def pairs(self, part: Part, limit: int) -> Iterator[Pairs]:
         """The matching pairs, at most `limit` at a time."""

@@ -8,7 +8,21 @@ from dataclasses import dataclass
 from thetastream.planner.expression import Comparison, Expr, streams_of
 from thetastream.planner.keys import KeyTable, Scope
 from thetastream.planner.types import Family, comparable, family, hashable, key_form
-from thetastream.spec import Encoding, Equality
+from thetastream.spec import ColumnSpec, Encoding, Equality
+
+_COMPARED = frozenset(
+    {
+        Family.BOOLEAN,
+        Family.INTEGER,
+        Family.DECIMAL,
+        Family.DATE,
+        Family.TIMESTAMP,
+        Family.TIMESTAMP_NTZ,
+        Family.STRING,
+        Family.BINARY,
+    }
+)
+"""Types whose values are equal to Spark iff they are equal to Arrow: not so NaN."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +42,9 @@ class EqualityPlan:
     used: tuple[Comparison, ...]
     refused: tuple[tuple[Comparison, str], ...]
     reason: str
+    compared: tuple[tuple[ColumnSpec, ColumnSpec], ...] = ()
+    """What was hashed, a column a side for each equality; empty if the units could not compare
+    it as Spark does."""
 
 
 def equality_form(node: Comparison) -> EqualityForm | None:
@@ -78,6 +95,14 @@ def plan_equalities(
         table.add_sql(f"xxhash64({', '.join(parts)})", "bigint", Encoding.INTEGER)
         for table, parts in zip(tables, sides, strict=True)
     ]
+    compared = tuple(
+        (
+            ColumnSpec(name=scope.show(form.first), type=common, sql=left),
+            ColumnSpec(name=scope.show(form.second), type=common, sql=right),
+        )
+        for (form, common), left, right in zip(usable, *sides, strict=True)
+        if family(common) in _COMPARED
+    )
     what = usable[0][1] if len(usable) == 1 else f"{len(usable)} equalities"
     return EqualityPlan(
         Equality(left=places[0], right=places[1], exact=False),
@@ -86,6 +111,7 @@ def plan_equalities(
         f"{what} become one 64-bit hash, so re-checked"
         if len(usable) > 1
         else f"{what} becomes a 64-bit hash, so re-checked",
+        compared if len(compared) == len(usable) else (),
     )
 
 

@@ -126,17 +126,21 @@ def plan_tree(
     origin: str,
     delay: int,
     carried: tuple[Carried, ...] = (EVERYTHING, EVERYTHING),
+    verify: bool = False,
 ) -> Plan:
-    """The plan of a join of two streams on a predicate that was read."""
+    """The plan of a join of two streams on a predicate that was read.
+
+    `verify` lets the units compare what was hashed, instead of Spark on each result.
+    """
     if len(scope.names.streams) != 2:
         raise OptionError(
             f"{len(scope.names.streams)} streams were given; a join takes two",
             hint="write the join of two to a sink, and join a stream from there with the third",
         )
-    plan = _Planner(scope, options, within, time, delay, carried).plan(tree, origin)
+    plan = _Planner(scope, options, within, time, delay, carried, verify).plan(tree, origin)
     if plan.spec.window is None and time:
         # Without a window the event time is a column like any other, and may be NULL.
-        return _Planner(scope, options, None, {}, delay, carried).plan(tree, origin)
+        return _Planner(scope, options, None, {}, delay, carried, verify).plan(tree, origin)
     return plan
 
 
@@ -151,8 +155,11 @@ class _Planner:
         time: Mapping[str, str | None],
         delay: int,
         carried: tuple[Carried, ...],
+        verify: bool,
     ) -> None:
         self.delay = delay
+        self.verify = verify
+        self.compared: tuple[tuple[ColumnSpec, ColumnSpec], ...] = ()
         self.carried = carried
         self.scope = scope
         self.options = options
@@ -193,8 +200,13 @@ class _Planner:
         )
         period = self._archive_period(window)
         self._settle_columns()
+        streams = tuple(self._stream(i) for i in range(len(self.scope.names.streams)))
         spec = JoinSpec(
-            streams=tuple(self._stream(i) for i in range(len(self.scope.names.streams))),
+            streams=streams,
+            verified=tuple(
+                (streams[0].columns.index(left), streams[1].columns.index(right))
+                for left, right in self.compared
+            ),
             equality=equality.equality,
             ranges=ordered,
             window=window,
@@ -263,7 +275,11 @@ class _Planner:
             self._residual(source, reason)
         for source in plan.used:
             self._report(source, ConjunctClass.EQUALITY, plan.reason)
-            if plan.equality is not None and not plan.equality.exact:
+            if plan.equality is None or plan.equality.exact:
+                continue
+            if self.verify and plan.compared:
+                self.compared = plan.compared
+            else:
                 self.recheck.append(source)
 
     def _report_ranges(self, outcomes: list[Outcome]) -> None:
@@ -336,6 +352,7 @@ class _Planner:
         names = self.scope.names
         columns = [names.columns[stream][index] for index in names.carried[stream]]
         columns += self.carried[stream].values
+        columns += [pair[stream] for pair in self.compared if pair[stream] not in columns]
         known = {column.name for column in columns if column.sql is None}
         if not columns and not self.tables[stream].specs:
             # A tuple without anything would not travel.

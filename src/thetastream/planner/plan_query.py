@@ -313,6 +313,7 @@ class _Planner:
                 )
                 for mine in range(count)
             ),
+            verify=values,
         )
         needs_time = self.query.distinct or (self.window and self.window.argument is None)
         if needs_time and plan.spec.window is None:

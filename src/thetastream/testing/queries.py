@@ -27,6 +27,7 @@ class InProcessQuery:
         time: Mapping[str, str | None] | None = None,
         options: JoinOptions | None = None,
         chunk_rows: int = 1 << 16,
+        hashes: int | None = None,
     ) -> None:
         self._chunk_rows = chunk_rows
         read = parse_query(
@@ -43,7 +44,7 @@ class InProcessQuery:
             analyst=DuckAnalyst({alias: schemas[stream] for alias, stream in aliases.items()}),
             fixed_zone=True,
         )
-        self.duck = DuckJoin(self.spec)
+        self.duck = DuckJoin(self.spec, hashes=hashes)
         self.runner = Runner(self.spec, chunk_rows=chunk_rows)
         self.out: list[pa.RecordBatch] = []
 
@@ -109,6 +110,7 @@ def run_query(
     time: Mapping[str, str | None] | None = None,
     options: JoinOptions | None = None,
     chunk_rows: int = 1 << 16,
+    hashes: int | None = None,
 ) -> InProcessQuery:
     """Carry out a script over the streams `r` and `s`; batches after a crash run twice."""
     first = next(step for step in script if isinstance(step, Batch))
@@ -118,6 +120,7 @@ def run_query(
         time=time,
         options=options,
         chunk_rows=chunk_rows,
+        hashes=hashes,
     )
     crashing = False
     for step in script:
