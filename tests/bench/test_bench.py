@@ -1,0 +1,113 @@
+"""The benchmarks' own arithmetic: data of the right selectivity, ratios, disagreements, aims."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from thetastream.bench import cases, data, report, run, worker
+from thetastream.bench.cases import CASES, DUCKDB, LISTED, OURS, SPARK_DEFAULT
+
+
+def case_of(name: str) -> cases.Case:
+    return next(case for case in CASES if case.name == name)
+
+
+@pytest.mark.parametrize("name", ["equality", "skew", "band", "key-band", "inequality", "sum-10"])
+def test_generated_streams_have_the_results_they_promise(name: str, tmp_path: Path) -> None:
+    case = case_of(name).scaled(rows=40_000, triggers=8, results=10.0)
+    done = worker.in_duckdb(case, data.prepare(case, tmp_path))
+    assert done["rows"] == 320_000
+    # The first triggers meet a window that is not full yet.
+    assert 5 * done["rows"] < done["results"] < 11 * done["rows"]
+
+
+def trigger(batch: int, seconds: float, results: int, **more: Any) -> dict[str, Any]:
+    return {"batch": batch, "rows": 100, "seconds": seconds, "results": results, **more}
+
+
+def document(name: str, times: dict[str, float], **more: dict[str, Any]) -> dict[str, Any]:
+    case = case_of(name)
+    runs = [
+        {
+            "contestant": who,
+            "run": at,
+            "capped": False,
+            "finished": True,
+            "rows_per_trigger": case.rows,
+            "triggers": [
+                trigger(batch, seconds, 7, **more.get(who, {})) for batch in range(case.triggers)
+            ],
+        }
+        for at in range(3)
+        for who, seconds in times.items()
+    ]
+    fields = {name: getattr(case, name) for name in ("name", "title", "skip", "triggers", "query")}
+    fields |= {name: getattr(case, name) for name in ("rows", "window", "results", "predicate")}
+    fields["contestants"] = list(case.contestants)
+    return {
+        "case": fields,
+        "runs": runs,
+        "limit": 10.0,
+        "disagreements": [],
+        "environment": run.environment(),
+    }
+
+
+def test_aims_are_reached_or_missed_by_the_ratio_within_a_run() -> None:
+    found = {
+        "equality": document("equality", {OURS: 1.0, SPARK_DEFAULT: 9.0}),
+        "sum-10": document("sum-10", {OURS: 1.0, LISTED: 30.0}),
+    }
+    figures = {figure.what: figure for figure in report.figures(found)}
+    equality = next(figure for what, figure in figures.items() if what.startswith("equality, uni"))
+    assert equality.measured is not None
+    assert equality.measured.middle == pytest.approx(9.0)
+    assert equality.reached(equality.measured.middle)
+    listed = next(
+        figure for what, figure in figures.items() if what.startswith("count and sum by 10 ")
+    )
+    assert listed.measured is not None
+    assert listed.measured.middle == pytest.approx(30.0)
+    assert not listed.reached(listed.measured.middle)
+    skew = next(figure for what, figure in figures.items() if what.startswith("equality, skewed"))
+    assert skew.measured is None
+
+
+def test_contestants_that_disagree_are_named() -> None:
+    bad = document("equality", {OURS: 1.0, SPARK_DEFAULT: 9.0})
+    assert report.disagreements(bad) == []
+    bad["runs"][0]["triggers"][3]["results"] = 8
+    problems = report.disagreements(bad)
+    assert any(problem.startswith("trigger 3: ") for problem in problems)
+    assert any(problem.startswith("in all: ") for problem in problems)
+
+
+def test_the_summary_is_written_from_the_files(tmp_path: Path) -> None:
+    made = document("equality", {OURS: 1.0, SPARK_DEFAULT: 9.0, DUCKDB: 0.1})
+    (tmp_path / "equality.json").write_text(json.dumps(made))
+    report.write(tmp_path)
+    text = (tmp_path / "README.md").read_text()
+    assert (
+        "| equality, uniform: throughput against the faster of Spark's set-ups | ≥ 8 | 9 |" in text
+    )
+    assert (tmp_path / "equality.svg").read_text().startswith("<svg")
+    small = document("equality", {OURS: 1.0, SPARK_DEFAULT: 9.0})
+    small["case"]["rows"] = 10
+    (tmp_path / "equality.json").write_text(json.dumps(small))
+    report.write(tmp_path)
+    assert "not measured" in (tmp_path / "README.md").read_text().split("## Equality")[0]
+
+
+def test_every_case_is_listed_and_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["--list"]) == 0
+    shown = capsys.readouterr().out
+    assert all(case.name in shown for case in CASES)
+    assert [case.name for case in cases.chosen(["growth"])] == [
+        "growth-1", "growth-3", "growth-10", "growth-30"
+    ]  # fmt: skip
+    with pytest.raises(SystemExit, match="no case of that name"):
+        cases.chosen(["nothing"])
