@@ -223,6 +223,8 @@ class JoinSpec:
     verified: tuple[tuple[int, int], ...] = ()
     """Columns of the first and the second stream that must be equal where the key is a hash, for
     the units to check; empty where Spark re-checks it on the results."""
+    after: str = ""
+    """What Spark groups and aggregates after the join: part of the fingerprint."""
     newest: int | None = None
     """Microseconds: each result carries the time of its newest member, rounded up to the last
     microsecond of a slice of this length. None where it does not."""
@@ -280,6 +282,7 @@ class JoinSpec:
             archive_period=raw["archive_period"],
             view=_view(raw["view"]) if raw["view"] else None,
             verified=tuple((left, right) for left, right in raw["verified"]),
+            after=raw["after"],
             newest=raw["newest"],
             predicate=raw["predicate"],
             origin=raw["origin"],
@@ -306,7 +309,11 @@ class JoinSpec:
             "subgroups": f"{self.routing.subgroups[0]},{self.routing.subgroups[1]}",
             "bucket_width": str(self.routing.bucket_width),
             "units": f"{self.routing.units[0]},{self.routing.units[1]}",
-            "view": "none" if self.view is None else digest(asdict(self.view)),
+            # How often a view is sent may change; what is in it may not.
+            "view": "none"
+            if self.view is None
+            else digest(asdict(dataclasses.replace(self.view, every=1))),
+            "aggregates": self.after or "none",
         }
 
 

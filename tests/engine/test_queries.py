@@ -215,6 +215,76 @@ def test_forms_of_a_query(text: str, oracle: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "oracle"),
+    [
+        ("SELECT concat(upper(r.g), '!') AS u, count(*) AS c FROM r, s WHERE r.n > s.n"
+         " AND r.g > '' GROUP BY upper(r.g)", None),
+        ("SELECT (r.n % 2) * 3 AS m, count(*) AS c FROM r, s WHERE r.k = s.k"
+         " GROUP BY r.n % 2", None),
+        ("SELECT r.k, count(*) AS c FROM r, s WHERE r.n > s.n GROUP BY r.k HAVING c > 20",
+         "SELECT r.k, count(*) AS c FROM r, s WHERE r.n > s.n GROUP BY r.k HAVING count(*) > 20"),
+        ("SELECT r.id AS a, ')(' AS c FROM r, s WHERE r.g = '(' OR r.k = s.k; -- done",
+         "SELECT r.id AS a, ')(' AS c FROM r, s WHERE r.g = '(' OR r.k = s.k"),
+        ("SELECT 'online' q, r.id AS a FROM r, s WHERE r.k = s.k", None),
+        ("SELECT ONLINE -r.k AS m, s.id AS a FROM r, s WHERE r.k = s.k",
+         "SELECT -r.k AS m, s.id AS a FROM r, s WHERE r.k = s.k"),
+        ("SELECT r.k IS NULL, r.k IS NOT NULL, CAST(r.k AS string), s.id FROM r, s WHERE r.n > s.n",
+         "SELECT r.k IS NULL, r.k IS NOT NULL, CAST(r.k AS text), s.id FROM r, s WHERE r.n > s.n"),
+        ("SELECT concat(r.g, '`\\u0068ole7`') AS z FROM r, s WHERE r.k = s.k AND r.g > ''",
+         "SELECT concat(r.g, '`hole7`') AS z FROM r, s WHERE r.k = s.k AND r.g > ''"),
+        ("-- about\nSELECT /* what */ r.id AS within, s.id AS b FROM r, s WHERE r.k = s.k",
+         "SELECT r.id AS w, s.id AS b FROM r, s WHERE r.k = s.k"),
+    ],
+)  # fmt: skip
+def test_odd_texts(text: str, oracle: str | None) -> None:
+    script = script_of(5, [(10, 10), (10, 10)], [None] * 3, late=False)
+    same(run_query(text, script).rows(), expected_query(oracle or text, script))
+
+
+@pytest.mark.parametrize(
+    "clause", ["WITHIN 5s", "WITHIN 5 s", "within\n5\nseconds", "WITHIN '5' s"]
+)
+def test_window_clauses_in_odd_forms(clause: str) -> None:
+    script = script_of(9, [(10, 10), (10, 10)], [None] * 3, late=False)
+    text = f"SELECT r.id AS a, s.id AS b FROM r JOIN s ON r.n > s.n AND r.g <> '(' {clause}"
+    oracle = (
+        "SELECT r.id, s.id FROM r JOIN s ON r.n > s.n AND r.g <> '('"
+        " AND abs(epoch_us(s.t) - epoch_us(r.t)) <= 5000000"
+    )
+    same(run_query(text, script, time=TIMES).rows(), expected_query(oracle, script))
+
+
+def test_what_follows_the_join_belongs_to_the_checkpoint() -> None:
+    script = script_of(1, [], [None], late=False)
+    texts = [
+        "SELECT r.k, sum(r.n * s.n) AS x FROM r, s WHERE r.k = s.k GROUP BY r.k",
+        "SELECT r.k, max(r.n * s.n) AS x FROM r, s WHERE r.k = s.k GROUP BY r.k",
+        "SELECT r.k, sum(r.n * s.n) AS y FROM r, s WHERE r.k = s.k GROUP BY r.k HAVING y > 1",
+    ]
+    one, two, three = (run_query(text, script).spec.fingerprint() for text in texts)
+    assert one != two
+    assert one == three
+    first, second = (
+        run_query(
+            f"SELECT count(*) AS c FROM r, s WHERE r.k = s.k WITHIN 1 s GROUP BY window({window})",
+            script,
+            time=TIMES,
+        ).spec.fingerprint()
+        for window in ("time, '10 s'", "time, '20 s', '10 s'")
+    )
+    assert first != second
+
+
+def test_time_that_may_mean_two_things() -> None:
+    table = rows_of(1, 5)
+    renamed = table.rename_columns(["time" if name == "t" else name for name in table.column_names])
+    script = [Batch(left=renamed, right=table)]
+    text = "SELECT count(*) FROM r, s WHERE r.k = s.k WITHIN 1 s GROUP BY window(time, '1 s')"
+    with pytest.raises(ValueError, match=r"write r\.time, or greatest"):
+        run_query(text, script, time={"r": "time", "s": "t"})
+
+
+@pytest.mark.parametrize(
     ("clause", "condition"),
     [
         ("WITHIN 5 seconds", "BETWEEN -5000000 AND 5000000"),
@@ -237,6 +307,37 @@ def test_window_clauses(clause: str, condition: str) -> None:
 
 
 REFUSED = [
+    ("SELECT window.foo FROM r, s WITHIN 1 s GROUP BY window(time, '1 s')", "window.foo", "start"),
+    (
+        "SELECT window.`start`` IS NULL OR reflect('a','b') = ``g_0` AS x, r.k FROM r, s"
+        " WITHIN 1 s GROUP BY window(time, '1 s'), r.k",
+        "window.",
+        "window.start",
+    ),
+    ("SELECT a.id FROM r a JOIN s b JOIN r c ON b.k = c.k ON a.k = b.k", "", "inside a join"),
+    ("SELECT r.* EXCEPT (k) FROM r, s", "", "EXCEPT"),
+    ("SELECT x.s.r.* FROM r, s", "", "name of one relation"),
+    ("SELECT a.k FROM r AS a(k, id), s", "", "with or without AS"),
+    ("SELECT struct(r.k) AS j FROM r, s", "struct(r.k)", "named_struct"),
+    ("SELECT r.id FROM r JOIN s ON", "ON", "nothing follows ON"),
+    ("SELECT r.id FROM r, s GROUP BY", "GROUP BY", "nothing follows GROUP BY"),
+    ("SELECT FROM r, s", "SELECT", "missing"),
+    ("SELECT r.id, FROM r, s", ",", "missing"),
+    ("FROM r, s", "FROM", "begin with SELECT"),
+    ("SELECT r.id FROM r, s WHERE r.k = s.k CONNECT BY r.k = s.k", "", "CONNECT BY"),
+    (
+        "SELECT max(window.start) FROM r, s WITHIN 1 s GROUP BY window(time, '1 s')",
+        "",
+        "grouped by",
+    ),
+    ("SELECT window(time, '1 s') AS w FROM r, s WITHIN 1 s", "", "GROUP BY"),
+    ("SELECT r.k FROM r, s GROUP BY " + "9" * 5000, "", "no item"),
+    ("SELECT count_if(r.b) FROM r, s", "count_if(r.b)", "not among the aggregates"),
+    (
+        "SELECT count(*) FROM r, s WITHIN 1 s GROUP BY window(time, '2 s', '1 s', '1 s')",
+        "",
+        "slide",
+    ),
     ("SELECT * FROM r LEFT JOIN s ON r.k = s.k", "s", "inner"),
     ("SELECT * FROM r JOIN s USING (k)", "", "ON a.k = b.k"),
     ("SELECT * FROM r, s WHERE r.k = s.k ORDER BY 1", "", "ORDER BY"),
@@ -295,6 +396,7 @@ def test_windows_that_say_nothing(clause: str) -> None:
     [
         "SELECT DISTINCT r.k FROM r, s WHERE r.k = s.k",
         "SELECT count(*) FROM r, s WHERE r.k = s.k GROUP BY window(time, '1 minute')",
+        "SELECT DISTINCT r.k FROM r, s WHERE r.k = s.k AND r.t <= s.t",
     ],
 )
 def test_what_needs_a_window(text: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from thetastream.planner import QueryPlan
+from thetastream.planner import AGGREGATION, DUPLICATES, QueryPlan
 from thetastream.spec import Value
 from thetastream.testing.queries import InProcessQuery
 
@@ -65,8 +65,8 @@ def describe(plan: QueryPlan) -> str:
     if spec.newest is not None:
         lines.append(f"  results carry their time, in slices of {spec.newest}")
     for decision in plan.join.decisions:
-        if decision.subject == "aggregation":
-            lines.append(f"  aggregated {decision.choice}: {decision.reason}")
+        if decision.subject in (AGGREGATION, DUPLICATES):
+            lines.append(f"  {decision.subject} {decision.choice}: {decision.reason}")
     if finish.grouped:
         keys = ", ".join(f"{sql} AS {name}" for sql, name in finish.keys) or "nothing"
         lines.append(f"  Spark groups by {keys}")

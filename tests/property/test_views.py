@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import thetastream.engine.view as module
 from thetastream.engine.runner import Runner
 from thetastream.errors import SumOverflowError
 from thetastream.options import JoinOptions
@@ -37,6 +40,21 @@ PREDICATES = (
     ("r.n <= s.n AND r.x > s.x", "15 seconds"),
     ("TRUE", ("1 second", "2 seconds")),
 )
+
+
+@contextmanager
+def thresholds(low: bool) -> Iterator[None]:
+    """With low thresholds nothing is listed that can be folded, and views leave at once."""
+    names = ("_LISTED", "_DIVISION", "_ENUMERATION", "_VIEW_ROWS")
+    before = {name: getattr(module, name) for name in names}
+    try:
+        if low:
+            for name, value in zip(names, (0, 2, 0, 3), strict=True):
+                setattr(module, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(module, name, value)
 
 
 def plain(value: Any) -> Any:
@@ -215,7 +233,8 @@ def test_any_view_of_any_join(data: st.DataObject) -> None:
         options=JoinOptions(units=data.draw(st.sampled_from([(1, 1), (2, 3)])), topology="random"),
     )
     view = data.draw(view_specs(windowed=within is not None))
-    check(join, view, script, chunk_rows=data.draw(st.sampled_from([1, 7, 1000])))
+    with thresholds(data.draw(st.booleans())):
+        check(join, view, script, chunk_rows=data.draw(st.sampled_from([1, 7, 1000])))
 
 
 BIG = pa.schema(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -17,7 +19,7 @@ from thetastream.api.columns import column_specs, output_columns
 from thetastream.api.finish import finished
 from thetastream.api.session import check_session
 from thetastream.api.times import ARRIVAL, Time, TimedFrame, timed_frames
-from thetastream.errors import OptionError, WindowError
+from thetastream.errors import OptionError, TypeMismatchError, WindowError
 from thetastream.options import JoinOptions
 from thetastream.planner import Plan, Query, QueryPlan
 from thetastream.runtime.dataflow import build
@@ -27,7 +29,7 @@ __all__ = ["ARRIVAL", "Streams", "sql", "streams"]
 Duration = str | timedelta
 Within = Duration | tuple[Duration, Duration] | None
 
-_QUERY = re.compile(r"\s*SELECT\s", re.IGNORECASE)
+_QUERY = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*SELECT\b", re.IGNORECASE | re.DOTALL)
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
@@ -104,8 +106,21 @@ class Streams:
         `join`, by the names of the streams.
         """
         settings = options or JoinOptions()
+        if not self._streaming:
+            # There is one batch, and nothing comes after it.
+            settings = replace(settings, update_batches=1)
         timed, plan = self._plan_query(text, time, settings, delay)
-        return finished(self._built(plan.join, timed, delay, settings), plan.finish)
+        joined = self._built(plan.join, timed, delay, settings)
+        try:
+            return finished(joined, plan.finish)
+        except AnalysisException as error:
+            raise TypeMismatchError(
+                f"Spark does not accept this query: {str(error).strip().splitlines()[0]}",
+                text=text,
+                end=len(text),
+                hint="check the types in the select list, in HAVING and in the aggregates; columns"
+                " are called s0_0, ... s1_0, ... here, groups g_0, ... and aggregates a_0, ...",
+            ) from None
 
     def _built(
         self,

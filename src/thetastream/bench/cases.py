@@ -149,11 +149,13 @@ AGGREGATE = replace(
     data="inequality",
     predicate="r.v > s.v",
     duckdb="r.v > s.v",
-    # A thousand pairs a row: listing them takes minutes where a million rows arrive at once.
-    rows=100_000,
-    triggers=6,
+    triggers=7,
+    skip=4,
     results=1000.0,
     contestants=(OURS, LISTED),
+    # A thousand pairs a row: listing them takes minutes where a million rows arrive at once.
+    # Its cost per row is that of the pairs; the share of the trigger's own cost is small.
+    cap=(LISTED, 100_000),
 )
 
 

@@ -122,7 +122,12 @@ class _Reader:
         if self.query is not None:
             known -= {"query"}
         self._no_others(raw, known - {"cores", "memory"}, "the job")
-        query = self.query if self.query is not None else self._text(raw, "query", "the job")
+        query = self.query
+        if query is None:
+            # Not expanded: it is shown in plans and errors, where no secret belongs.
+            query = raw.get("query", "")
+            if not isinstance(query, str):
+                raise self._error("query is not a text", 'write query = "SELECT ..."')
         if not query:
             raise self._error("the job has no query", 'add query = "SELECT ..."')
         streams = self._table(raw, "streams", "the job")

@@ -168,8 +168,8 @@ def _run(prepared: Any, *, as_json: bool) -> int:
     from thetastream.cli import progress, start
 
     stop = _Stop()
-    query = prepared.start()
     with stop:
+        query = prepared.start()
         view = progress.best_view(sys.stdout, as_json=as_json)
         try:
             progress.follow(query, view, stop.asked)

@@ -8,14 +8,14 @@ import os
 import re
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import thetastream as ts
 from thetastream.cli.job import FILE_FORMATS, Job, Source, local_path
+from thetastream.engine.manifest import differences
 from thetastream.errors import FingerprintError, JobError, ThetastreamError
-from thetastream.planner import Plan
+from thetastream.planner import AGGREGATION, TIME_WINDOW, Plan, parse_duration
 
 OWNER = "thetastream-job.json"
 """The file in a checkpoint that says which query it belongs to."""
@@ -65,7 +65,8 @@ class Prepared:
             elif schema is not None:
                 reader = reader.schema(schema)
             return reader.load(source.path) if source.path is not None else reader.load()
-        except PySparkException as error:
+        except Exception as error:
+            # Spark refuses a source in several ways, some of them Java's own.
             raise JobError(
                 f"{where} cannot be read as {source.format}: {first_line(error)}",
                 hint="check format, schema and options; a folder without files needs a schema",
@@ -80,8 +81,13 @@ class Prepared:
     def check_sink(self) -> None:
         """Refuse an output mode that does not fit the query."""
         mode = self.job.output_mode
-        grouped = "GROUP BY" in self.job.query.upper() or _aggregates(self.plan)
-        windowed = bool(re.search(r"\bwindow\s*\(", self.job.query, re.IGNORECASE))
+        subjects = {decision.subject for decision in self.plan.decisions}
+        grouped, windowed = AGGREGATION in subjects, TIME_WINDOW in subjects
+        if self.job.join.update_batches > 1 and self.job.trigger == "available now":
+            raise JobError(
+                f"{self.job.file}: update_batches keeps back what the last batches brought",
+                hint='leave update_batches out, or use another trigger than "available now"',
+            )
         if grouped and mode == "append" and not windowed:
             raise JobError(
                 f"{self.job.file}: an aggregate over all results so far has no final rows",
@@ -106,7 +112,7 @@ class Prepared:
                 f"{owner} cannot be read: {error}", hint="restore it, or use another checkpoint"
             ) from None
         current = self.plan.spec.fingerprint()
-        changed = [name for name in current if stored.get(name) != current[name]]
+        changed = differences(stored, self.plan.spec)
         if changed:
             raise FingerprintError(
                 f"the checkpoint belongs to another query: {', '.join(changed)} changed",
@@ -119,7 +125,7 @@ class Prepared:
     def claim_checkpoint(self) -> None:
         """Write down whose checkpoint it is."""
         folder = local_path(self.job.checkpoint)
-        if folder is None:
+        if folder is None or (folder / OWNER).exists():
             return
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = folder / f".{OWNER}"
@@ -146,8 +152,11 @@ class Prepared:
             if job.trigger == "available now":
                 writer = writer.trigger(availableNow=True)
             else:
-                every = "0 seconds" if job.trigger == "continuous" else job.trigger
-                writer = writer.trigger(processingTime=every)
+                length = (
+                    0 if job.trigger == "continuous" else parse_duration(job.trigger, "trigger")
+                )
+                writer = writer.trigger(processingTime=f"{length // 1000} milliseconds")
+            fresh = self._is_fresh()
             query = writer.start(job.sink.path) if job.sink.path is not None else writer.start()
         except ThetastreamError:
             raise
@@ -157,8 +166,14 @@ class Prepared:
                 f"{job.file}: Spark cannot start the query: {first_line(error)}",
                 hint="check the sink's format, its options and output_mode",
             ) from None
-        self.claim_checkpoint()
+        if fresh:
+            self.claim_checkpoint()
         return query
+
+    def _is_fresh(self) -> bool:
+        """Whether no query has committed anything to the checkpoint yet."""
+        folder = local_path(self.job.checkpoint)
+        return folder is not None and not any(folder.glob("commits/[0-9]*"))
 
 
 def first_line(error: BaseException) -> str:
@@ -181,10 +196,3 @@ def own_error(text: str) -> tuple[str, str] | None:
     """Kind and message of this library's error inside a stack of Spark's."""
     found = re.search(r"thetastream\.errors\.(\w+): (.*?)(?=\n\s*\n|\n\tat |\Z)", text, re.DOTALL)
     return (found[1], found[2].strip()) if found else None
-
-
-def _aggregates(plan: Plan) -> bool:
-    return any(
-        decision.subject == "aggregation" and "duplicates" not in decision.reason
-        for decision in plan.decisions
-    )

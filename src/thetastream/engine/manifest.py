@@ -90,8 +90,8 @@ def _chain(spec: JoinSpec, stream: int, subs: list[Any]) -> Chain:
     )
 
 
-def _compare(stored: dict[str, str], spec: JoinSpec) -> None:
-    """Refuse state that a different query wrote, unless the difference cannot lose a result."""
+def differences(stored: dict[str, str], spec: JoinSpec) -> list[str]:
+    """What differs from the query that wrote the state, unless that cannot lose a result."""
     current = spec.fingerprint()
     changed = [name for name in current if stored.get(name) != current[name]]
     if "units" in changed and spec.routing.routing is Routing.RANDOM:
@@ -99,6 +99,13 @@ def _compare(stored: dict[str, str], spec: JoinSpec) -> None:
         # Every unit is probed, so units may be added; those taken away would keep their tuples.
         if all(new >= before for new, before in zip(spec.routing.units, old, strict=True)):
             changed.remove("units")
+    return changed
+
+
+def _compare(stored: dict[str, str], spec: JoinSpec) -> None:
+    """Refuse state that a different query wrote."""
+    current = spec.fingerprint()
+    changed = differences(stored, spec)
     if changed:
         lines = [f"  {name}: was {stored.get(name)}, is {current[name]}" for name in changed]
         raise FingerprintError(

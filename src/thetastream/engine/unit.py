@@ -202,6 +202,9 @@ class Unit:
                 self._report.results += self._view.add(
                     stream, tuples, part, found, self._chunk_rows
                 )
+                spilled = self._view.spilled()
+                if spilled is not None:
+                    yield spilled
                 continue
             width = _row_bytes(tuples) + _row_bytes(part)
             limit = max(1, min(self._chunk_rows, EMIT_BYTES // width))

@@ -20,7 +20,7 @@ from thetastream.errors import SumOverflowError
 from thetastream.index import operands
 from thetastream.index.encoding import Bools, Int64s
 from thetastream.index.fold import Array, Op, by_group, gather, scatter
-from thetastream.index.operands import Groups, Ranks
+from thetastream.index.operands import Groups, Ranks, Selection
 from thetastream.index.part import Part, Tuples
 from thetastream.index.probe import Found, Pairs, expand
 from thetastream.spec import Fold, JoinSpec, Measure
@@ -33,6 +33,13 @@ SLICE_COLUMN = "newest"
 _ENUMERATION = 4
 """Listing a pair costs about as much as this many steps of a fold."""
 _SUM_DIGITS = 38
+_DIVISION = 16
+"""Into how many groups of similar bounds probing tuples are divided at a time."""
+_LISTED = 1 << 19
+"""Pairs that are listed in the time that one more division takes."""
+_DEPTH = 4
+_VIEW_ROWS = 1 << 20
+"""Rows of a view that are put together, or sent if that does not make them fewer."""
 
 
 class Operand(NamedTuple):
@@ -80,22 +87,74 @@ class View:
         sides = (_Side(self, stream, tuples), _Side(self, 1 - stream, part))
         found = found.take(np.flatnonzero(found.end > found.begin))
         sure, others = found.split(part)
-        listed = [others]
+        mixed: list[Found] = []
         if self._spec.verified:
-            sure, mixed = self._same_values(sides, part, sure)
-            listed.append(mixed)
-        results = int((sure.end - sure.begin).sum())
-        if results:
-            for some, by_time in self._by_newest(sides, sure):
+            sure, first = self._same_values(sides, part, sure)
+            others, second = self._same_values(sides, part, others)
+            mixed = [first, second]
+        results = self._fold_whole(sides, sure, limit)
+        if len(others.pending) == 1:
+            everything = Selection(part, np.arange(len(part)))
+            results += self._narrow(sides[0], sides[1].of(everything), others, limit, _DEPTH)
+        else:
+            results += self._list(sides, part, others, limit)
+        return results + sum(self._list(sides, part, some, limit) for some in mixed)
+
+    def _fold_whole(self, sides: tuple[_Side, _Side], found: Found, limit: int) -> int:
+        """Ranges all of whose tuples are partners."""
+        pairs = int((found.end - found.begin).sum())
+        if pairs:
+            for some, by_time in self._by_newest(sides, found):
                 self._fold(sides, some, by_time, limit)
-        for some in listed:
-            for pairs in some.pairs(part, limit):
-                if self._spec.verified:
-                    equal = self._equal(sides, *pairs)
-                    pairs = pairs[0][equal], pairs[1][equal]
-                if len(pairs[0]):
-                    results += len(pairs[0])
-                    self._fold_pairs(sides, pairs)
+        return pairs
+
+    def _list(self, sides: tuple[_Side, _Side], part: Tuples, found: Found, limit: int) -> int:
+        """Ranges whose pairs are looked at one by one."""
+        results = 0
+        for pairs in found.pairs(part, limit):
+            if self._spec.verified:
+                equal = self._values_equal(sides[0], pairs[0], sides[1], pairs[1])
+                pairs = pairs[0][equal], pairs[1][equal]
+            if len(pairs[0]):
+                results += len(pairs[0])
+                self._fold_pairs(sides, pairs)
+        return results
+
+    def _narrow(self, probing: _Side, stored: _Side, found: Found, limit: int, depth: int) -> int:
+        """Ranges with one more key to check, mostly the window in a part that lies across its end.
+
+        Probing tuples with nearly the same bounds go together. The stored tuples inside all of
+        their bounds are folded, those outside all of them are left out, and for the few between
+        the same is done again with a finer division, until listing the pairs is cheap.
+        """
+        ((key, bounds),) = found.pending
+        selection = stored.tuples
+        assert isinstance(selection, Selection)
+        pairs = int((found.end - found.begin).sum())
+        if pairs == 0:
+            return 0
+        if depth == 0 or pairs <= _LISTED or len(found.rows) < _DIVISION:
+            return self._list((probing, stored), selection, found, limit)
+        results = 0
+        keys = selection.keys[key]
+        order = np.argsort(bounds.first, kind="stable")
+        for some in np.array_split(order, _DIVISION):
+            mine = found.take(some)
+            first, last = mine.pending[0][1]
+            possible = np.flatnonzero((keys >= first.min()) & (keys <= last.max()))
+            settled = (keys[possible] >= first.max()) & (keys[possible] <= last.min())
+            for rows, inside in ((possible[settled], True), (possible[~settled], False)):
+                if len(rows) == 0:
+                    continue
+                part = stored.of(selection.selection(rows))
+                ranges = mine._replace(
+                    begin=np.searchsorted(rows, mine.begin), end=np.searchsorted(rows, mine.end)
+                )
+                ranges = ranges.take(np.flatnonzero(ranges.end > ranges.begin))
+                if inside:
+                    results += self._fold_whole((probing, part), ranges._replace(pending=[]), limit)
+                else:
+                    results += self._narrow(probing, part, ranges, limit, depth - 1)
         return results
 
     def _same_values(
@@ -115,18 +174,15 @@ class View:
             pure[group[1:][differ & (group[1:] == group[:-1])]] = False
             part.memo["pure"] = pure[group]
         pure = part.memo["pure"][found.begin]
-        equal = self._equal(sides, found.rows, found.begin)
+        equal = self._values_equal(sides[0], found.rows, sides[1], found.begin)
         return found.take(np.flatnonzero(pure & equal)), found.take(np.flatnonzero(~pure))
-
-    def _equal(self, sides: tuple[_Side, _Side], probing: Int64s, stored: Int64s) -> Bools:
-        return self._values_equal(sides[0], probing, sides[1], stored)
 
     def _values_equal(self, one: _Side, ones: Int64s, two: _Side, twos: Int64s) -> Bools:
         """Where the values that were hashed are equal, row by row."""
         same = np.ones(len(ones), dtype=bool)
         for columns in self._spec.verified:
-            left = one.column(columns[one.stream]).take(pa.array(ones))
-            right = two.column(columns[two.stream]).take(pa.array(twos))
+            left = one.values(columns[one.stream], ones)
+            right = two.values(columns[two.stream], twos)
             same &= np.asarray(pc.equal(left, right).fill_null(False))
         return same
 
@@ -158,11 +214,19 @@ class View:
         slices = np.zeros(rows.num_rows, dtype=np.int64)
         self._partials.append(Partial(groups, slices, states))
 
+    def spilled(self) -> pa.RecordBatch | None:
+        """Rows that leave early, because there are as many groups as results; mostly None."""
+        if sum(len(partial.slices) for partial in self._partials) < _VIEW_ROWS:
+            return None
+        self._partials = [self._combined(self._partials)]
+        return self.rows() if len(self._partials[0].slices) > _VIEW_ROWS // 2 else None
+
     def rows(self) -> pa.RecordBatch | None:
-        """The view, one row a group; None if there was no result."""
+        """The view, one row a group, which is then empty; None if there was no result."""
         if not self._partials:
             return None
         whole = self._combined(self._partials)
+        self._partials = []
         columns = {GROUP_COLUMN.format(n): column for n, column in enumerate(whole.groups)}
         if self._view.slice is not None:
             ends = (whole.slices + 1) * self._view.slice - 1
@@ -201,6 +265,10 @@ class View:
         pairs = int((found.end - found.begin).sum())
         probing, stored = sides[0].groups(by_time[0]), sides[1].groups(by_time[1])
         whole = self._operands(sides, pairs)
+        if _ENUMERATION * pairs <= len(sides[1].tuples):
+            for rows, partners in expand(found.begin, found.end, limit):
+                self._fold_pairs(sides, (found.rows[rows], partners))
+            return
         if stored.total == 1:
             cells = _gathered(found, probing, whole, int(stored.members[0]))
             self._keep(sides, cells, pairs)
@@ -267,7 +335,7 @@ class View:
         picked = {sides[0].stream: cells.probing, sides[1].stream: cells.stored}
         owner = {side.stream: side for side in sides}
         groups = [
-            owner[value.stream].column(value.column).take(pa.array(picked[value.stream]))
+            owner[value.stream].values(value.column, picked[value.stream])
             for value in self._view.groups
         ]
         slices = np.zeros(len(cells.probing), dtype=np.int64)
@@ -336,13 +404,21 @@ class _Side:
     """One side of a probe, as the view sees it."""
 
     def __init__(self, view: View, stream: int, tuples: Tuples) -> None:
+        self._owner = view
         self.stream = stream
         self.tuples = tuples
         self._view = view._view
         self._time = view._spec.streams[stream].time
 
-    def column(self, number: int) -> pa.Array:
-        return self.tuples.batch.column(f"c_{number}")
+    def of(self, tuples: Tuples) -> _Side:
+        """The same side with other tuples."""
+        return _Side(self._owner, self.stream, tuples)
+
+    def values(self, number: int, rows: Int64s) -> pa.Array:
+        """A column's values of some tuples."""
+        if isinstance(self.tuples, Selection):
+            rows = self.tuples.rows[rows]
+        return self.tuples.batch.column(f"c_{number}").take(pa.array(rows))
 
     def slices(self) -> Int64s:
         """The slice of each tuple's time."""
@@ -355,10 +431,14 @@ class _Side:
 
     def groups(self, by_time: bool) -> Groups:
         """The groups of the tuples by this stream's share of the grouping."""
+        if isinstance(self.tuples, Selection):
+            whole = self.of(self.tuples.origin).groups(by_time)
+            ids = whole.ids[self.tuples.rows]
+            return Groups(ids, np.zeros(whole.total, dtype=np.int64))
         key = ("groups", by_time)
         if key not in self.tuples.memo:
             columns = [
-                self.column(value.column)
+                self.tuples.batch.column(f"c_{value.column}")
                 for value in self._view.groups
                 if value.stream == self.stream
             ]

@@ -21,6 +21,22 @@ LIMB_BITS = 21
 """Of the digits that large numbers are cut into: 2^41 of them can be added in 64 bits."""
 
 
+class Selection(Tuples):
+    """Some tuples of a part, in its order; their columns stay where they are."""
+
+    def __init__(self, origin: Tuples, rows: Int64s) -> None:
+        super().__init__(origin.batch, [key[rows] for key in origin.keys])
+        self.origin = origin
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def selection(self, rows: Int64s) -> Selection:
+        """Some of these."""
+        return Selection(self.origin, self.rows[rows])
+
+
 class Exact(NamedTuple):
     """Integers, as the sum of `limbs[i] * 2^(21 i)`; one limb where they are small enough."""
 
@@ -31,11 +47,15 @@ class Exact(NamedTuple):
 
 def valid(tuples: Tuples, column: int) -> Bools:
     """Where the column is not NULL."""
+    if isinstance(tuples, Selection):
+        return valid(tuples.origin, column)[tuples.rows]
     return _remembered(tuples, ("valid", column), lambda: _valid(tuples.batch.column(column)))
 
 
 def floats(tuples: Tuples, column: int) -> Array:
     """The column as doubles, zero for NULL."""
+    if isinstance(tuples, Selection):
+        return np.asarray(floats(tuples.origin, column)[tuples.rows])
 
     def make() -> Array:
         values = tuples.batch.column(column).cast(pa.float64())
@@ -46,6 +66,9 @@ def floats(tuples: Tuples, column: int) -> Array:
 
 def exact(tuples: Tuples, column: int, pairs: int) -> Exact:
     """The column as integers that can be added `pairs` times, zero for NULL."""
+    if isinstance(tuples, Selection):
+        whole = exact(tuples.origin, column, pairs)
+        return Exact(tuple(limb[tuples.rows] for limb in whole.limbs), whole.peak)
     one: Exact | None = _remembered(
         tuples, ("exact", column), lambda: _one_limb(tuples.batch.column(column))
     )
@@ -85,6 +108,9 @@ class Ranks(NamedTuple):
 
 def ranked(tuples: Tuples, column: int, op: Op) -> Ranks:
     """The column's ranks, NULL replaced by what the extreme ignores."""
+    if isinstance(tuples, Selection):
+        whole = ranked(tuples.origin, column, op)
+        return whole._replace(ranks=whole.ranks[tuples.rows])
 
     def make() -> Ranks:
         values = tuples.batch.column(column)

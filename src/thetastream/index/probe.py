@@ -44,7 +44,7 @@ class Found(NamedTuple):
         sure = self.take(np.flatnonzero(settled))
         return sure._replace(pending=[]), self.take(np.flatnonzero(~settled))
 
-    def pairs(self, part: Part, limit: int) -> Iterator[Pairs]:
+    def pairs(self, part: Tuples, limit: int) -> Iterator[Pairs]:
         """The matching pairs, at most `limit` at a time."""
         for probing, stored in expand(self.begin, self.end, limit):
             if self.pending:
@@ -165,7 +165,7 @@ def _before(key: int) -> int:
 
 
 def _satisfied(
-    part: Part, pending: list[tuple[int, Interval]], probing: Int64s, stored: Int64s
+    part: Tuples, pending: list[tuple[int, Interval]], probing: Int64s, stored: Int64s
 ) -> Bools:
     keep = np.ones(len(probing), dtype=bool)
     for key, bounds in pending:

@@ -5,12 +5,22 @@ from thetastream.planner.costs import Cost
 from thetastream.planner.duration import format_duration, parse_duration
 from thetastream.planner.parser import parse_query
 from thetastream.planner.plan import Plan, plan_join
-from thetastream.planner.plan_query import Finish, QueryPlan, plan_query
+from thetastream.planner.plan_query import (
+    AGGREGATION,
+    DUPLICATES,
+    TIME_WINDOW,
+    Finish,
+    QueryPlan,
+    plan_query,
+)
 from thetastream.planner.query import Query
 from thetastream.planner.report import Alternative, Decision
 from thetastream.planner.types import AnalysisFailure, Analyst
 
 __all__ = [
+    "AGGREGATION",
+    "DUPLICATES",
+    "TIME_WINDOW",
     "Alternative",
     "AnalysisFailure",
     "Analyst",

@@ -34,7 +34,7 @@ _UNITS = {
     "w": WEEK,
 }
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
-_TERM = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-zµ]+)\s*,?")
+_TERM = re.compile(r"\s*([+-]?\d{1,24}(?:\.\d{1,24})?)\s*([A-Za-zµ]+)\s*,?")
 
 MAX_DURATION = 2**62
 """Larger lengths could not be added to a timestamp in 64 bits."""

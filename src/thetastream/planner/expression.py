@@ -70,7 +70,7 @@ class Slot(Expr):
     """Something of a query that is not of one row: an aggregate, or the time window."""
 
     number: int
-    """Which of the query's aggregates; -1 is the window."""
+    """Which of the query's aggregates; -1 is the window, lower ones are grouped expressions."""
     fields: tuple[str, ...] = ()
 
 
@@ -240,6 +240,9 @@ class Opaque(Expr):
     def children(self) -> tuple[Expr, ...]:
         return tuple(part for part in self.parts if isinstance(part, Expr))
 
+
+FIRST_GROUP = -2
+"""The slot of the first grouped expression; the others count down from it."""
 
 INVERSE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 """NOT (a op b): right in three-valued logic, and for NaN because Spark's order is total."""

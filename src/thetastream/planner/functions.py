@@ -11,16 +11,17 @@ import difflib
 from collections.abc import Iterable
 
 
-def _words(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
+    """The words of a text."""
     return frozenset(text.split())
 
 
-CASTS = _words(
+CASTS = words(
     "bigint binary boolean date decimal double float int smallint string timestamp tinyint"
 )
 """Functions that only cast; decimal() casts to decimal(10,0), like Spark's."""
 
-_MATHS = _words(
+_MATHS = words(
     """
     abs acos acosh asin asinh atan atan2 atanh bin bit_count bit_get bround cbrt ceil ceiling conv
     cos cosh cot csc degrees div e exp expm1 factorial floor getbit greatest hex hypot isnan least
@@ -29,10 +30,10 @@ _MATHS = _words(
     try_mod try_multiply try_subtract unhex width_bucket
     """
 )
-_LOGIC = _words(
+_LOGIC = words(
     "coalesce decode equal_null if ifnull isnotnull isnull nullif nullifzero nvl nvl2 zeroifnull"
 )
-_STRINGS = _words(
+_STRINGS = words(
     """
     ascii base64 bit_length btrim char char_length character_length chr collate collation concat
     concat_ws contains crc32 elt encode endswith find_in_set format_number format_string hash
@@ -45,7 +46,7 @@ _STRINGS = _words(
     make_valid_utf8 validate_utf8 xxhash64
     """
 )
-_TIMES = _words(
+_TIMES = words(
     """
     add_months convert_timezone date_add date_diff date_format date_from_unix_date date_part
     date_sub date_trunc datediff datepart day dayname dayofmonth dayofweek dayofyear extract
@@ -57,7 +58,7 @@ _TIMES = _words(
     unix_date unix_micros unix_millis unix_seconds unix_timestamp weekday weekofyear year
     """
 )
-_NESTED = _words(
+_NESTED = words(
     """
     aggregate array array_append array_compact array_contains array_distinct array_except
     array_insert array_intersect array_join array_max array_min array_position array_prepend
@@ -73,15 +74,29 @@ _NESTED = _words(
 
 ALLOWED = CASTS | _MATHS | _LOGIC | _STRINGS | _TIMES | _NESTED
 
+AGGREGATES = words(
+    """
+    any any_value approx_count_distinct approx_percentile approx_top_k array_agg avg bit_and
+    bit_or bit_xor bool_and bool_or collect_list collect_set corr count count_if
+    count_min_sketch covar_pop covar_samp every first first_value grouping grouping_id
+    histogram_numeric kurtosis last last_value listagg max max_by mean median min min_by
+    mode percentile percentile_approx percentile_cont percentile_disc regr_avgx regr_avgy
+    regr_count skewness some std stddev stddev_pop stddev_samp string_agg sum try_avg
+    try_sum var_pop var_samp variance bitmap_construct_agg bitmap_or_agg hll_sketch_agg
+    hll_union_agg
+    """
+)
+"""Functions of many rows."""
+
 _NEVER: dict[str, frozenset[str]] = {
-    "gives another value each time it is evaluated": _words(
+    "gives another value each time it is evaluated": words(
         """
         rand randn random randstr uniform uuid shuffle monotonically_increasing_id
         spark_partition_id now current_timestamp current_date current_time localtimestamp localtime
         curdate curtime current_datetime aes_encrypt
         """
     ),
-    "reaches outside of the data": _words(
+    "reaches outside of the data": words(
         """
         reflect java_method try_reflect input_file_name input_file_block_start
         input_file_block_length current_user user session_user current_role current_database
@@ -89,23 +104,12 @@ _NEVER: dict[str, frozenset[str]] = {
         assert_true call_function identifier
         """
     ),
-    "aggregates over many rows": _words(
-        """
-        any any_value approx_count_distinct approx_percentile approx_top_k array_agg avg bit_and
-        bit_or bit_xor bool_and bool_or collect_list collect_set corr count count_if
-        count_min_sketch covar_pop covar_samp every first first_value grouping grouping_id
-        histogram_numeric kurtosis last last_value listagg max max_by mean median min min_by
-        mode percentile percentile_approx percentile_cont percentile_disc regr_avgx regr_avgy
-        regr_count skewness some std stddev stddev_pop stddev_samp string_agg sum try_avg
-        try_sum var_pop var_samp variance bitmap_construct_agg bitmap_or_agg hll_sketch_agg
-        hll_union_agg
-        """
-    ),
-    "ranks rows of a window": _words(
+    "aggregates over many rows": AGGREGATES,
+    "ranks rows of a window": words(
         "cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number window "
         "session_window window_time"
     ),
-    "makes many rows of one": _words(
+    "makes many rows of one": words(
         "explode explode_outer inline inline_outer posexplode posexplode_outer stack json_tuple "
         "range variant_explode variant_explode_outer sql_keywords"
     ),

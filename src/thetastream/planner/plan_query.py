@@ -13,7 +13,18 @@ from math import gcd
 
 from thetastream.errors import OptionError, RefusedExpressionError, WindowError
 from thetastream.options import JoinOptions
-from thetastream.planner.expression import Column, Expr, Opaque, Slot, columns, render, streams_of
+from thetastream.planner.duration import MILLISECOND, format_duration
+from thetastream.planner.expression import (
+    FIRST_GROUP,
+    Column,
+    Expr,
+    Opaque,
+    Slot,
+    columns,
+    quote,
+    render,
+    streams_of,
+)
 from thetastream.planner.keys import Scope
 from thetastream.planner.plan import Carried, Plan, plan_tree
 from thetastream.planner.query import Aggregate, Query, TimeWindow
@@ -32,6 +43,9 @@ RANKED = SUMMED | {
     Family.DAY_TIME,
 }
 """Types whose order and equality a unit knows."""
+
+AGGREGATION, DUPLICATES, TIME_WINDOW = "aggregation", "duplicates", "time window"
+"""What the decisions of a query are about."""
 
 NEWEST = "newest"
 """The column with the time of a result's newest member."""
@@ -109,6 +123,17 @@ class _Planner:
         self.values: list[list[ColumnSpec]] = [[] for _ in query.names.streams]
 
     def plan(self) -> QueryPlan:
+        """The plan; what follows the join is part of what a checkpoint belongs to."""
+        found = self._plan()
+        finish = found.finish
+        window = self.window and (self.window.size, self.window.slide, self.window.start)
+        after = (finish.keys, finish.aggregates, finish.distinct, window, finish.window_sql)
+        if finish.grouped or finish.distinct:
+            spec = replace(found.join.spec, after=repr(after))
+            found = replace(found, join=replace(found.join, spec=spec))
+        return found
+
+    def _plan(self) -> QueryPlan:
         query = self.query
         if query.distinct and query.grouped:
             raise RefusedExpressionError(
@@ -146,6 +171,8 @@ class _Planner:
             raise _NotInPlaceError("the time window is not of the newest member's time")
         exprs = list(query.groups) if query.grouped else [item.expr for item in query.items]
         groups = [self._value(expr, RANKED, "grouped by") for expr in exprs]
+        if query.distinct:
+            groups = [self._told_apart(value) for value in groups]
         hidden: list[Value] = []
         measures: list[Measure] = []
         merged = [self._merged(one, groups, hidden, measures) for one in query.aggregates]
@@ -166,11 +193,11 @@ class _Planner:
         spec = replace(plan.spec, view=view)
         what = "duplicates are dropped" if query.distinct else "aggregated"
         decision = Decision(
-            "aggregation",
+            self._subject(),
             "in place, in two phases",
             f"{what} in each unit, merged by Spark; the kernel decides the predicate alone",
         )
-        plan = replace(plan, spec=spec, decisions=(*plan.decisions, decision))
+        plan = replace(plan, spec=spec, decisions=(*plan.decisions, decision, *self._times()))
         if query.distinct:
             names = tuple(f"g_{number}" for number in range(len(groups)))
             items = tuple((name, item.name) for name, item in zip(names, query.items, strict=True))
@@ -192,6 +219,16 @@ class _Planner:
             return self._carried(stream, self.query.names.columns[stream][expr.index])
         sql, name = self.scope.own(expr), self.scope.show(expr)
         return self._carried(stream, ColumnSpec(name=name, type=kind, sql=sql))
+
+    def _told_apart(self, value: Value) -> Value:
+        """The value in one form where several are equal: Spark's dropDuplicates takes bits."""
+        column = self.values[value.stream][value.column]
+        if family(column.type) is not Family.FLOAT:
+            return value
+        sql = one_zero(column.sql or quote(column.name), column.type)
+        same = ColumnSpec(name=column.name, type=column.type, sql=sql)
+        self.values[value.stream][value.column] = same
+        return value
 
     def _carried(self, stream: int, column: ColumnSpec) -> Value:
         mine = self.values[stream]
@@ -247,11 +284,11 @@ class _Planner:
             exprs.append(self.window.argument)
         slice_length = self._slice()
         plan = self._join(exprs)
-        decision = Decision("aggregation", "by Spark, over the listed results", reason)
+        decision = Decision(self._subject(), "by Spark, over the listed results", reason)
         plan = replace(
             plan,
             spec=replace(plan.spec, newest=slice_length),
-            decisions=(*plan.decisions, decision),
+            decisions=(*plan.decisions, decision, *self._times()),
         )
         if query.distinct:
             names = tuple(f"g_{number}" for number in range(len(query.items)))
@@ -259,7 +296,7 @@ class _Planner:
                 plan,
                 Finish(
                     keys=tuple(
-                        (self.scope.output(item.expr), name)
+                        (self._output_apart(item.expr), name)
                         for item, name in zip(query.items, names, strict=True)
                     ),
                     items=tuple(
@@ -277,6 +314,26 @@ class _Planner:
             plan,
             self._grouped(
                 keys, merged, NEWEST if argument is None else self.scope.output(argument)
+            ),
+        )
+
+    def _output_apart(self, expr: Expr) -> str:
+        sql, used = self.scope.output(expr), streams_of(expr)
+        kind = self.scope.type_of(min(used, default=0), expr) if len(used) < 2 else ""
+        return one_zero(sql, kind) if family(kind) is Family.FLOAT else sql
+
+    def _subject(self) -> str:
+        return DUPLICATES if self.query.distinct else AGGREGATION
+
+    def _times(self) -> tuple[Decision, ...]:
+        if self.window is None:
+            return ()
+        of_newest = self.window.argument is None
+        return (
+            Decision(
+                TIME_WINDOW,
+                format_duration(self.window.size),
+                "of the newest member's time" if of_newest else "of an expression",
             ),
         )
 
@@ -316,12 +373,23 @@ class _Planner:
             verify=values,
         )
         needs_time = self.query.distinct or (self.window and self.window.argument is None)
-        if needs_time and plan.spec.window is None:
+        window = plan.spec.window
+        if needs_time and (window is None or window.low is None or window.high is None):
             what = "SELECT DISTINCT" if self.query.distinct else "a time window of the results"
             raise WindowError(
                 f"{what} needs a window: over a full history its state would never end",
                 hint="add WITHIN 10 minutes to the query",
             )
+        if needs_time:
+            for alias, column in self.time.items():
+                stream = self.query.names.streams.index(alias)
+                index = self.query.names.position(stream, column or "")
+                kind = "" if index is None else self.query.names.columns[stream][index].type
+                if family(kind) is Family.TIMESTAMP_NTZ:
+                    raise WindowError(
+                        f"the event time of {alias!r} has no time zone, so results have no time",
+                        hint=f"cast {column!r} to timestamp before the join",
+                    )
         return plan
 
     def _grouped(
@@ -346,8 +414,10 @@ class _Planner:
 
         def name(node: Column | Slot) -> str:
             if isinstance(node, Slot):
+                if node.number <= FIRST_GROUP:
+                    return f"g_{FIRST_GROUP - node.number}"
                 head = f"a_{node.number}" if node.number >= 0 else "window"
-                return ".".join((head, *(f"`{field}`" for field in node.fields)))
+                return ".".join((head, *(quote(field) for field in node.fields)))
             if node in groups:
                 return f"g_{groups.index(node)}"
             raise RefusedExpressionError(
@@ -366,14 +436,21 @@ class _Planner:
             return self._distinct_slice()
         if self.window is None or self.window.argument is not None:
             return None
-        return gcd(self.window.size, self.window.slide, self.window.start)
+        length = gcd(self.window.size, self.window.slide, self.window.start)
+        if length % MILLISECOND:
+            raise WindowError(
+                "a time window of the results is not a whole number of milliseconds",
+                hint="Spark's watermark has no finer steps: round the window",
+            )
+        return length
 
     def _distinct_slice(self) -> int:
         plan = self._join([])
         window = plan.spec.window
         assert window is not None
         lengths = [abs(end) for end in (window.low, window.high) if end is not None]
-        return max(1, *lengths)
+        # In whole steps of Spark's watermark, so that no result is as old as it.
+        return -(-max(1, *lengths) // MILLISECOND) * MILLISECOND
 
     def _normal_window(self) -> TimeWindow | None:
         """greatest(a.t, b.t) of both event times is the time of the newest member."""
@@ -399,6 +476,14 @@ def distinct_count(sql: str, kind: str) -> str:
     if family(kind) is Family.FLOAT:
         sql = f"CASE WHEN isnan({sql}) THEN CAST('NaN' AS DOUBLE) ELSE {sql} + 0.0D END"
     return f"CAST(size(collect_set({sql})) AS BIGINT)"
+
+
+def one_zero(sql: str, kind: str) -> str:
+    """A float with one form for zero and one for NaN."""
+    return (
+        f"CASE WHEN isnan({sql}) THEN CAST('NaN' AS {kind})"
+        f" WHEN {sql} = 0 THEN CAST(0 AS {kind}) ELSE {sql} END"
+    )
 
 
 def _exists(sql: str, name: str) -> ColumnSpec:
@@ -427,7 +512,8 @@ def _average(total: str, count: str, kind: str) -> str:
         return f"CAST({total} AS DOUBLE) / {count}"
     digits, scale = decimal_size(kind)
     room = 38 - (min(38, digits + 10) - scale)
-    if room < scale + 8:
+    # Rounding twice differs from rounding once only for more rows than the spare digits count.
+    if room < scale + 4 + 9:
         raise _NotInPlaceError(f"the average of a {kind} needs more digits than a division keeps")
     quotient = f"{_sum_type(total, kind)} / CAST({count} AS DECIMAL(20,0))"
     return f"CAST({quotient} AS DECIMAL({min(38, digits + 4)},{min(38, scale + 4)}))"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import secrets
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -352,9 +353,8 @@ class Reader:
 
     def _opaque(self, node: exp.Expr, start: int, end: int) -> tree.Opaque:
         found: list[tree.Column | tree.Slot] = []
-        mark = "hole"
-        while mark in self.text:
-            mark += "_"
+        # Nobody can write it, not even with escapes inside a text.
+        mark = f"hole_{secrets.token_hex(8)}_"
 
         def replace(item: exp.Expr) -> exp.Expr:
             special = self._special(item)

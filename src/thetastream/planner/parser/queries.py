@@ -7,6 +7,7 @@ each expression in it takes the same way as a predicate.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -25,6 +26,8 @@ from thetastream.errors import (
 )
 from thetastream.planner import expression as tree
 from thetastream.planner.duration import parse_duration
+from thetastream.planner.functions import AGGREGATES as OTHER_AGGREGATES
+from thetastream.planner.functions import words
 from thetastream.planner.names import Names, suggestion
 from thetastream.planner.parser.expressions import PlainSpark, Reader
 from thetastream.planner.query import AGGREGATES, Aggregate, Item, Query, Relation, TimeWindow
@@ -32,12 +35,17 @@ from thetastream.planner.window import Within
 from thetastream.spec import ColumnSpec
 
 _ENDS = frozenset({"GROUP BY", "HAVING", "ORDER BY", "LIMIT", "WHERE", "WINDOW", "WITHIN", ";"})
-_NOT_AFTER_ONLINE = frozenset(
-    [",", "FROM", ".", "AS", "+", "-", "/", "%", "=", "<", ">", "(", "||"]
-)
+_NOT_AFTER_ONLINE = (
+    words(", FROM . AS / % = == <> != < > <= >= || & | ^ :: [ IS IN NOT LIKE ILIKE RLIKE BETWEEN")
+) | {"AND", "OR", "DIV"}
+"""What follows a column called online, and never the word ONLINE."""
+_UNITS = words("year quarter month week day dayofyear hour minute second millisecond microsecond")
+_WITH_UNIT = words("timestampadd timestampdiff dateadd datediff date_add date_diff")
+"""Functions whose first argument may be a unit of time, which looks like a column."""
 _WINDOW_CALL = "windo_"
 """What the parser gets to see of window(...), which it would take for the clause; as long."""
 _SYNONYMS = {"mean": "avg"}
+_KNOWN_PARTS = frozenset({"expressions", "from_", "joins", "where", "group", "having", "distinct"})
 _PARTS: tuple[tuple[str, str, str], ...] = (
     ("order", "ORDER BY", "a stream has no end to sort at; sort what the sink holds"),
     ("limit", "LIMIT", "leave it out; a stream has no end to count from"),
@@ -52,6 +60,9 @@ _PARTS: tuple[tuple[str, str, str], ...] = (
     ("hint", "a hint", "leave it out; JoinOptions says how to join"),
     ("into", "INTO", "write the result with a sink"),
     ("kind", "SELECT AS", "name the columns"),
+    ("connect", "CONNECT BY", "leave it out"),
+    ("sample", "TABLESAMPLE", "sample the stream before the join"),
+    ("locks", "FOR UPDATE", "leave it out"),
 )
 
 
@@ -76,7 +87,8 @@ def parse_query(
 class _Clauses:
     """The text's words that the parser does not know."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, online: bool) -> None:
+        """`online`: whether a stream has a column of that name."""
         self.text = text
         self.source = text
         self.within: Within = None
@@ -85,9 +97,11 @@ class _Clauses:
         except SqlglotError:
             # The parser meets the same quote or comment and says where it is.
             self.tokens = []
-        self._online()
+        self._online(online)
+        self._complete()
         for token, after in zip(self.tokens, self.tokens[1:], strict=False):
-            if token.text.upper() == "WINDOW" and after.text == "(":
+            bare = token.text.upper() == "WINDOW" and not _quoted(self.text, token)
+            if bare and after.text == "(":
                 end = token.start + len(_WINDOW_CALL)
                 self.source = self.source[: token.start] + _WINDOW_CALL + self.source[end:]
         found = [clause for clause in map(self._clause, self._tops()) if clause is not None]
@@ -102,21 +116,62 @@ class _Clauses:
             self._blank(start, end)
 
     def _blank(self, start: int, end: int) -> None:
-        self.source = self.source[:start] + " " * (end - start) + self.source[end:]
+        # Lines stay lines, so that every place keeps its own.
+        gone = "".join(char if char == "\n" else " " for char in self.source[start:end])
+        self.source = self.source[:start] + gone + self.source[end:]
 
-    def _online(self) -> None:
-        for place, token in enumerate(self.tokens[:-2]):
-            word, after = self.tokens[place + 1], self.tokens[place + 2]
-            if token.text.upper() != "SELECT" or word.text.upper() != "ONLINE":
-                continue
-            if after.text.upper() not in _NOT_AFTER_ONLINE:
-                self._blank(word.start, word.end + 1)
+    def _online(self, is_column: bool) -> None:
+        if len(self.tokens) < 3 or self.tokens[0].text.upper() != "SELECT":
             return
+        word, after, *rest = self.tokens[1:]
+        if word.text.upper() != "ONLINE" or _quoted(self.text, word):
+            return
+        if after.text.upper() in _NOT_AFTER_ONLINE:
+            return
+        if after.text == "*" and rest and rest[0].text.upper() not in ("FROM", ","):
+            return
+        if after.text in ("+", "-") and is_column:
+            return
+        if after.text == "(" and after.start == word.end + 1:
+            return
+        self._blank(word.start, word.end + 1)
+
+    def _complete(self) -> None:
+        """Refuse what the parser reads as if nothing were missing."""
+        words = [token.text.upper() for token in self.tokens]
+        if words and words[-1] == ";" and self.tokens[-1].text == ";":
+            last = self.tokens.pop()
+            words.pop()
+            self._blank(last.start, len(self.text))
+        if not words:
+            return
+        if words[0] != "SELECT" and words[0] == "FROM":
+            self._missing(self.tokens[0], "the query does not begin with SELECT")
+        ends = ("", "WHERE", "GROUP BY", "HAVING", "JOIN", "WITHIN", "FROM", "ORDER BY", ",", ")")
+        for place, word in enumerate(words):
+            if _quoted(self.text, self.tokens[place]):
+                continue
+            after = words[place + 1] if place + 1 < len(words) else ""
+            if word in ("ON", "WHERE", "GROUP BY", "HAVING") and after in ends:
+                self._missing(self.tokens[place], f"nothing follows {word}")
+            if word in (",", "SELECT") and after in ("", "FROM", ","):
+                self._missing(self.tokens[place], "something is missing here")
+
+    def _missing(self, token: Any, what: str) -> NoReturn:
+        raise ParseError(
+            what,
+            text=self.text,
+            start=token.start,
+            end=token.end + 1,
+            hint="write SELECT ... FROM ... [WHERE ...] [WITHIN ...] [GROUP BY ...]",
+        )
 
     def _tops(self) -> list[int]:
         """Tokens outside of parentheses."""
         depth, found = 0, []
         for place, token in enumerate(self.tokens):
+            if _quoted(self.text, token):
+                continue
             if token.text == "(":
                 depth += 1
             elif token.text == ")":
@@ -128,7 +183,12 @@ class _Clauses:
     def _clause(self, place: int) -> tuple[int, int, Within] | None:
         """A window clause that begins at a token: where it stands, and what it says."""
         word = self.tokens[place].text.upper()
-        if word not in ("WITHIN", "WINDOW") or _quoted(self.text, self.tokens[place]):
+        if word not in ("WITHIN", "WINDOW"):
+            return None
+        before = self.tokens[place - 1].text.upper() if place else ""
+        after = self.tokens[place + 1].text.upper() if place + 1 < len(self.tokens) else ""
+        if before in (".", "AS", "SELECT", ",") or after in (".", "GROUP"):
+            # A name, or WITHIN GROUP after an aggregate.
             return None
         end = place + 1
         while end < len(self.tokens) and self.tokens[end].text.upper() not in _ENDS:
@@ -162,8 +222,9 @@ class _Clauses:
         return bounds.get("PRECEDING", "0 seconds"), bounds.get("FOLLOWING", "0 seconds")
 
     def _length(self, tokens: list[Any], start: int, stop: int) -> str:
-        words = [token.text for token in tokens if token.text.upper() != "INTERVAL"]
-        length = " ".join(words)
+        length = self.text[tokens[0].start : tokens[-1].end + 1] if tokens else ""
+        length = re.sub(r"(?i)^\s*interval\b", "", length)
+        length = " ".join(length.replace("'", " ").replace('"', " ").split())
         try:
             parse_duration(length, "WITHIN")
         except WindowError as error:
@@ -214,10 +275,13 @@ class _QueryReader(Reader):
         self.hidden = hidden
         self.relations: list[Relation] = []
         self.case_sensitive = case_sensitive
-        clauses = _Clauses(text)
-        self.source = clauses.source.rstrip().removesuffix(";")
+        names = [column.name.casefold() for columns in streams.values() for column in columns]
+        clauses = _Clauses(text, online="online" in names)
+        self.source = clauses.source
         self.within = clauses.within
         self.aggregates: list[Aggregate] = []
+        self.groups: list[tree.Expr] = []
+        self.aliases: dict[str, tree.Expr] = {}
         self.window: TimeWindow | None = None
         self.windows_allowed = False
         self.aggregates_allowed = False
@@ -227,10 +291,11 @@ class _QueryReader(Reader):
         if not isinstance(root, exp.Select):
             kind = "a set operation" if isinstance(root, exp.SetOperation) else "this statement"
             self._refuse(root, kind, self.wanted)
-        for part, what, hint in _PARTS:
-            if root.args.get(part):
-                node = root.args[part]
+        known = {part: (what, hint) for part, what, hint in _PARTS}
+        for part, node in root.args.items():
+            if node and part not in _KNOWN_PARTS:
                 node = node[0] if isinstance(node, list) else node
+                what, hint = known.get(part, (part.strip("_").upper(), "leave it out"))
                 self._refuse(node if isinstance(node, exp.Expr) else root, what, hint)
         relations, conditions = self._relations(root)
         self.relations = relations
@@ -245,9 +310,10 @@ class _QueryReader(Reader):
         predicate = found[0] if found else tree.Boolean(value=True)
         if len(found) > 1:
             predicate = tree.And(items=tuple(found), start=found[0].start, end=found[-1].end)
-        groups = self._groups(root)
+        groups = self.groups = self._groups(root)
         items = self._items(root)
         having = root.args.get("having")
+        self.aliases = {item.name.casefold(): item.expr for item in items}
         condition = None if having is None else self._expression(having.this, aggregates=True)
         distinct = root.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
@@ -281,7 +347,7 @@ class _QueryReader(Reader):
             )
         tables = [source.this]
         conditions: list[exp.Expr] = []
-        for join in [*(source.this.args.get("joins") or []), *(root.args.get("joins") or [])]:
+        for join in root.args.get("joins") or []:
             side = " ".join(
                 str(join.args[name]) for name in ("method", "side", "kind") if join.args.get(name)
             ).upper()
@@ -289,6 +355,9 @@ class _QueryReader(Reader):
                 self._refuse(join, f"a {side} join", "only inner joins are supported, for now")
             if join.args.get("using"):
                 self._refuse(join, "USING", "write ON a.k = b.k")
+            for name, value in join.args.items():
+                if value and name not in ("this", "on", "method", "side", "kind"):
+                    self._refuse(join, f"this form of a join ({name})", "write a JOIN b ON ...")
             tables.append(join.this)
             if join.args.get("on") is not None:
                 conditions.append(join.args["on"])
@@ -307,16 +376,19 @@ class _QueryReader(Reader):
     def _relation(self, table: exp.Expr) -> Relation:
         if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
             self._refuse(table, "a subquery in FROM", "make it a stream of its own first")
+        if table.args.get("joins"):
+            self._refuse(table, "a join inside a join", "write them one after the other")
         extra = [
-            name
-            for name, value in table.args.items()
-            if value and name not in ("this", "alias", "joins")
+            name for name, value in table.args.items() if value and name not in ("this", "alias")
         ]
-        if extra:
+        alias = table.args.get("alias")
+        if extra or (alias is not None and alias.args.get("columns")):
             self._refuse(table, "this form of a relation", "name a stream, with or without AS")
         name = table.this.name
         fold = str if self.case_sensitive else str.casefold
-        known = [stream for stream in self.streams if fold(stream) == fold(name)]
+        known = [stream for stream in self.streams if stream == name] or [
+            stream for stream in self.streams if fold(stream) == fold(name)
+        ]
         if not known:
             start, end = self._span(table.this)
             raise UnknownStreamError(
@@ -358,7 +430,8 @@ class _QueryReader(Reader):
         """GROUP BY 1 and GROUP BY alias mean an item of the select list."""
         items = root.expressions
         if isinstance(node, exp.Literal) and not node.is_string:
-            place = int(node.this) if str(node.this).isdigit() else 0
+            digits = str(node.this)
+            place = int(digits) if digits.isdigit() and len(digits) < 6 else 0
             if not 1 <= place <= len(items):
                 self._raise(node, f"there is no item {node.this} in the select list", "name it")
             return _bare(items[place - 1])
@@ -400,19 +473,29 @@ class _QueryReader(Reader):
         if not 0 < slide <= size:
             self._raise(node, "the slide of a window is at most its length", "make it shorter")
         start = lengths[2] if len(lengths) > 2 else 0
+        if start >= slide:
+            self._raise(node, "the start of a window is less than its slide", "make it shorter")
         return TimeWindow(self._window_argument(arguments[0]), size, slide, start)
 
     def _window_argument(self, node: exp.Expr) -> tree.Expr | None:
         """None for the time of the newest member: `time`, or greatest() of both event times."""
         bare = isinstance(node, exp.Column) and len(node.parts) == 1
-        if bare and node.name.casefold() == "time" and len(self.names.owners(node.name)) != 1:
+        if bare and node.name.casefold() == "time":
+            owners = self.names.owners(node.name)
+            if len(owners) == 1:
+                owner = self.names.streams[owners[0]]
+                self._raise(
+                    node,
+                    f"time may mean {owner}.time or the time of the result",
+                    f"write {owner}.{node.name}, or greatest() of both event times",
+                )
             return None
         return self._expression(node)
 
     def _items(self, root: exp.Select) -> list[Item]:
         found: list[tuple[tree.Expr, str, bool]] = []
         for node in root.expressions:
-            stars = self._stars(node)
+            stars = self._stars(_bare(node))
             if stars is not None:
                 found += [(column, self._column_name(column), True) for column in stars]
                 continue
@@ -425,7 +508,7 @@ class _QueryReader(Reader):
             elif isinstance(expr, tree.Slot) and expr.number < 0:
                 found.append((expr, expr.fields[-1] if expr.fields else "window", False))
             else:
-                found.append((expr, self.text[expr.start : expr.end] or str(node), False))
+                found.append((expr, _as_written(node), False))
         return self._named(found)
 
     def _named(self, found: list[tuple[tree.Expr, str, bool]]) -> list[Item]:
@@ -452,6 +535,11 @@ class _QueryReader(Reader):
     def _stars(self, node: exp.Expr) -> list[tree.Column] | None:
         """The columns that `*` or `a.*` stands for."""
         chosen: Iterable[int]
+        star = node.this if isinstance(node, exp.Column) else node
+        if isinstance(star, exp.Star) and any(star.args.values()):
+            self._refuse(node, "* with EXCEPT or REPLACE", "name the columns")
+        if isinstance(star, exp.Star) and isinstance(node, exp.Column) and len(node.parts) > 2:
+            self._refuse(node, "this form of *", "write a.* with the name of one relation")
         if isinstance(node, exp.Star):
             chosen = range(len(self.names.streams))
         elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
@@ -469,8 +557,9 @@ class _QueryReader(Reader):
             chosen = [place]
         else:
             return None
+        start, end = self._span(node)
         return [
-            tree.Column(stream=stream, index=index)
+            tree.Column(stream=stream, index=index, start=start, end=end)
             for stream in chosen
             for index, column in enumerate(self.names.columns[stream])
             if column.name not in self.hidden.get(self.relations[stream].stream, ())
@@ -479,12 +568,25 @@ class _QueryReader(Reader):
     # -- expressions ----------------------------------------------------------------------------
 
     def _expression(self, node: exp.Expr, *, aggregates: bool = False) -> tree.Expr:
+        before = self.aggregates_allowed, self.windows_allowed
         self.aggregates_allowed = aggregates
         self.windows_allowed = aggregates and self.window is not None
-        self._vet(node)
-        expr = self._convert(node)
-        self._same_when_rebuilt(node, expr)
+        try:
+            self._vet(node)
+            expr = self._convert(node)
+            self._same_when_rebuilt(node, expr)
+        finally:
+            self.aggregates_allowed, self.windows_allowed = before
         return expr
+
+    def _parse(self) -> exp.Expr:
+        root = super()._parse()
+        for node in root.find_all(exp.Anonymous):
+            unit = node.expressions[0] if len(node.expressions) == 3 else None
+            named = str(node.this).casefold() in _WITH_UNIT
+            if named and isinstance(unit, exp.Column) and unit.name.casefold() in _UNITS:
+                unit.replace(exp.Var(this=unit.name))
+        return root
 
     def _same_when_rebuilt(self, node: exp.Expr, expr: tree.Expr) -> None:
         """The text that Spark will get must mean what the user's text means."""
@@ -516,17 +618,50 @@ class _QueryReader(Reader):
                     "FILTER after an aggregate is not supported",
                     "write sum(CASE WHEN condition THEN value END)",
                 )
-        if self.windows_allowed and (_is_call(node, _WINDOW_CALL) or _is_window_column(node)):
+        if _is_call(node, _WINDOW_CALL) or self._is_window_column(node):
+            if not self.windows_allowed:
+                self._raise(
+                    node,
+                    "window() stands in GROUP BY, and in the select list only if it stands there",
+                    "add window(time, '1 minute') to GROUP BY",
+                )
+            if self._inside_aggregate(node):
+                self._raise(node, "the window is grouped by already", "leave the aggregate out")
             return
+        if isinstance(node, exp.Anonymous):
+            name = str(node.this).casefold()
+            if name == "struct":
+                # Its fields would get the names of columns that only exist in here.
+                self._raise(node, "struct() has no names here", "write named_struct('k', r.k)")
+            if name in OTHER_AGGREGATES and self.place != "join predicate":
+                self._raise(
+                    node,
+                    f"{name}() is not among the aggregates that are supported",
+                    f"there are {', '.join(AGGREGATES)} and count(DISTINCT ...)",
+                )
         super()._vet_node(node)
 
-    def _vet_aggregate(self, node: exp.Expr) -> None:
-        name = _aggregate_name(node)
+    def _inside_aggregate(self, node: exp.Expr) -> bool:
         ancestor = node.parent
         while ancestor is not None and not isinstance(ancestor, exp.Select):
             if _aggregate_name(ancestor) is not None:
-                self._raise(node, "an aggregate inside another one", "nest the queries instead")
+                return True
             ancestor = ancestor.parent
+        return False
+
+    def _is_window_column(self, node: exp.Expr) -> bool:
+        return (
+            self.window is not None
+            and isinstance(node, exp.Column)
+            and node.parts[0].name.casefold() == "window"
+            and self.names.stream("window") is None
+            and not self.names.owners("window")
+        )
+
+    def _vet_aggregate(self, node: exp.Expr) -> None:
+        name = _aggregate_name(node)
+        if self._inside_aggregate(node):
+            self._raise(node, "an aggregate inside another one", "nest the queries instead")
         arguments = node.expressions
         distinct = bool(arguments) and isinstance(arguments[0], exp.Distinct)
         if distinct:
@@ -544,30 +679,54 @@ class _QueryReader(Reader):
             if self._window_call(node) != self.window:
                 self._raise(node, "this is not the window of GROUP BY", "write it the same way")
             return tree.Slot(number=-1, start=start, end=end)
-        if (
-            self.windows_allowed
-            and isinstance(node, exp.Column)
-            and _is_window_column(node)
-            and not self._is_column("window")
-        ):
-            fields = tuple(part.name for part in node.parts[1:])
+        if self.windows_allowed and isinstance(node, exp.Column) and self._is_window_column(node):
+            fields = tuple(part.name.casefold() for part in node.parts[1:])
+            if fields not in ((), ("start",), ("end",)):
+                self._raise(node, "a window has a start and an end", "write window.start")
             return tree.Slot(number=-1, fields=fields, start=start, end=end)
+        if self.aggregates_allowed and isinstance(node, exp.Column) and len(node.parts) == 1:
+            item = self.aliases.get(node.name.casefold())
+            if item is not None and not self._is_column(node.name):
+                return item
         name = _aggregate_name(node) if self.aggregates_allowed else None
         if name is None:
-            return None
+            return self._group_slot(node, start, end)
         argument = node.expressions[0]
         distinct = isinstance(argument, exp.Distinct)
         if distinct:
             argument = argument.expressions[0]
         value = None
         if not isinstance(argument, exp.Star):
-            value = self._convert(argument)
-            self._same_when_rebuilt(argument, value)
+            value = self._expression(argument)
         # The smallest and the largest value are the same with and without DISTINCT.
         found = Aggregate(name, value, distinct and name == "count")
         if found not in self.aggregates:
             self.aggregates.append(found)
         return tree.Slot(number=self.aggregates.index(found), start=start, end=end)
+
+    def _group_slot(self, node: exp.Expr, start: int, end: int) -> tree.Slot | None:
+        """A part of an item that is grouped by, whatever stands around it."""
+        if not self.aggregates_allowed or not self.groups or isinstance(node, _LEAVES):
+            return None
+        if any(_aggregate_name(item) for item in node.walk()):
+            return None
+        try:
+            expr = self._expression(node)
+        except ThetastreamError:
+            # Not of columns alone; what it holds is looked at piece by piece.
+            return None
+        if expr not in self.groups:
+            return None
+        return tree.Slot(number=tree.FIRST_GROUP - self.groups.index(expr), start=start, end=end)
+
+
+_LEAVES = (exp.Column, exp.Literal, exp.Identifier, exp.Boolean, exp.Null, exp.DataType, exp.Var)
+
+
+def _as_written(node: exp.Expr) -> str:
+    """A name for an item that has none: its own text."""
+    text = node.sql(dialect=PlainSpark, comments=False, normalize_functions=False)
+    return text.replace(_WINDOW_CALL, "window")
 
 
 def _bare(node: exp.Expr) -> exp.Expr:
@@ -576,10 +735,6 @@ def _bare(node: exp.Expr) -> exp.Expr:
 
 def _is_call(node: Any, name: str) -> bool:
     return isinstance(node, exp.Anonymous) and str(node.this).casefold() == name
-
-
-def _is_window_column(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Column) and node.parts[0].name.casefold() == "window"
 
 
 def _aggregate_name(node: Any) -> str | None:
