@@ -250,6 +250,8 @@ def test_a_sink_that_fails_is_written_again(
     [
         (("SELECT r.id", "SELECT r.idd"), "did you mean 'id'"),
         (("abs(r.k - s.k) <= 2", "r.k = s.nothing"), "no column 'nothing'"),
+        (("SELECT r.id AS a", "SELECT abs(r.t) AS a"), "Spark does not accept this query"),
+        (("[streams.r]", "options.update_batches = 2\n[streams.r]"), "keeps back"),
         (("SELECT r.id AS a, s.id AS b", "SELECT count(*) AS n"), 'output_mode = "update"'),
         (('format = "parquet"\npath = "out"', 'format = "nothing"\npath = "out"'), "nothing"),
         (('"checkpoint"', '"c"\noutput_mode = "complete"'), "aggregation"),

@@ -107,7 +107,9 @@ def test_stream_with_batch(timed: DataFrame, spark: SparkSession) -> None:
 
 def test_one_stream(timed: DataFrame) -> None:
     with pytest.raises(ts.OptionError, match="a join takes two"):
-        ts.streams(r=timed)
+        ts.streams(r=timed).join("true")
+    with pytest.raises(ts.OptionError, match="no streams"):
+        ts.streams()
 
 
 def test_not_a_frame(timed: DataFrame) -> None:
