@@ -33,7 +33,7 @@ SLICE_COLUMN = "newest"
 _ENUMERATION = 4
 """Listing a pair costs about as much as this many steps of a fold."""
 _SUM_DIGITS = 38
-_DIVISION = 16
+_DIVISION = 32
 """Into how many groups of similar bounds probing tuples are divided at a time."""
 _LISTED = 1 << 19
 """Pairs that are listed in the time that one more division takes."""
@@ -93,9 +93,11 @@ class View:
             others, second = self._same_values(sides, part, others)
             mixed = [first, second]
         results = self._fold_whole(sides, sure, limit)
-        if len(others.pending) == 1:
-            everything = Selection(part, np.arange(len(part)))
-            results += self._narrow(sides[0], sides[1].of(everything), others, limit, _DEPTH)
+        if len(others.pending) == 1 and len(others.rows):
+            low, high = int(others.begin.min()), int(others.end.max())
+            near = sides[1].of(Selection(part, np.arange(low, high)))
+            shifted = others._replace(begin=others.begin - low, end=others.end - low)
+            results += self._narrow(sides[0], near, shifted, limit, _DEPTH)
         else:
             results += self._list(sides, part, others, limit)
         return results + sum(self._list(sides, part, some, limit) for some in mixed)
