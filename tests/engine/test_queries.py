@@ -105,7 +105,7 @@ def scripts(draw: st.DrawFn, *, windowed: bool) -> list[Any]:
     return script_of(draw(st.integers(0, 9999)), cuts, between, late)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=80, deadline=None, suppress_health_check=SLOW)
 @given(st.data())
 def test_any_aggregation(data: st.DataObject) -> None:
     predicate, within = data.draw(st.sampled_from(JOINS))
@@ -149,7 +149,7 @@ def test_any_aggregation(data: st.DataObject) -> None:
     same(got, expected)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=30, deadline=None, suppress_health_check=SLOW)
 @given(st.data())
 def test_windows_of_the_newest_member(data: st.DataObject) -> None:
     predicate, within = data.draw(st.sampled_from([j for j in JOINS if j[1] is not None]))
@@ -172,7 +172,7 @@ def test_windows_of_the_newest_member(data: st.DataObject) -> None:
     same(running.rows(), expected_query(oracle, script, time=TIMES))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=30, deadline=None, suppress_health_check=SLOW)
 @given(st.data())
 def test_distinct_within_the_window(data: st.DataObject) -> None:
     predicate, within = data.draw(st.sampled_from([j for j in JOINS if j[1] is not None]))

@@ -210,7 +210,7 @@ def _awkward(measure: Measure) -> bool:
     )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=80, deadline=None, suppress_health_check=SLOW)
 @given(st.data())
 def test_any_view_of_any_join(data: st.DataObject) -> None:
     predicate, within = data.draw(st.sampled_from(PREDICATES))

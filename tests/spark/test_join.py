@@ -235,8 +235,10 @@ def test_types_of_spark_travel(spark: SparkSession) -> None:
         assert joined.count() == 0, column
 
 
-@pytest.mark.parametrize("nested", [False, True], ids=["typed", "packed"])
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/St_Johns"])
+@pytest.mark.parametrize(
+    ("nested", "zone"),
+    [(False, "Europe/Berlin"), (False, "America/St_Johns"), (True, "Europe/Berlin")],
+)
 def test_awkward_values_travel(spark: SparkSession, nested: bool, zone: str) -> None:
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)

@@ -158,7 +158,6 @@ def test_caret(
     [
         ({"predicate": "r.id < s.id"}, "predicate"),
         ({"options": ts.JoinOptions(units=4)}, "units"),
-        ({"options": ts.JoinOptions(topology="random")}, "routing"),
     ],
 )
 def test_checkpoint_of_another_query(
