@@ -38,7 +38,7 @@ demo: java $(STAMP) ## join two live streams, check the result, write demo-repor
 	@$(PY) -m thetastream.demo $(DEMO_ARGS)
 
 test: java $(STAMP) ## all tests but the long fault tests
-	@$(PY) -m pytest -m "not chaos" -n 2 --dist loadgroup $(TEST_ARGS)
+	@sh scripts/test.sh $(PY) $(TEST_ARGS)
 
 check: $(STAMP) ## lint, format, types, import direction
 	@$(PY) -m ruff check .
@@ -54,7 +54,7 @@ bench: java $(STAMP) ## all benchmarks into docs/benchmarks (hours; BENCH_ARGS="
 	@$(PY) -m thetastream.bench --out docs/benchmarks $(BENCH_ARGS)
 
 chaos: java $(STAMP) ## kill processes over and over and compare with the oracle (minutes)
-	@$(PY) -m pytest -m chaos -n 0 $(TEST_ARGS)
+	@$(PY) -m pytest -m chaos $(TEST_ARGS)
 
 clean: ## remove what tools, tests and Spark left behind, and .venv
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage \

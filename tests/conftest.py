@@ -41,16 +41,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers, all tests of the one session go to one of them, kills to another."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        elif "faults" in item.path.parts:
-            item.add_marker(pytest.mark.xdist_group("faults"))
-
-
 @pytest.fixture(autouse=True)
 def _no_query_survives(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
