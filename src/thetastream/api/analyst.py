@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.errors import AnalysisException, ParseException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 from thetastream.planner import AnalysisFailure
@@ -81,7 +81,8 @@ class SparkAnalyst:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """PySpark logs each refusal with its stack, but here a refusal is an answer."""
-    logger = logging.getLogger("SQLQueryContextLogger")
+    # PySpark's own class: a plain logger of that name would fail when PySpark uses it.
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
     before = logger.disabled
     logger.disabled = True
     try:
