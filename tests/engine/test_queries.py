@@ -452,3 +452,13 @@ def test_views_wait_for_their_batches() -> None:
             time=TIMES,
             options=JoinOptions(update_batches=2),
         )
+
+
+def test_items_without_a_name_are_called_what_they_are() -> None:
+    script = script_of(1, [], [None], late=False)
+    text = "SELECT upper(r.g), count(*), sum(s.n) + 1 FROM r, s WHERE r.k = s.k GROUP BY upper(r.g)"
+    names = [name for _, name in run_query(text, script).plan.finish.items]
+    assert names == ["upper(r.g)", "count(*)", "sum(s.n) + 1"]
+    text = "SELECT window.end, window, -r.k FROM r, s WITHIN 1 s GROUP BY window(time, '1 s'), -r.k"
+    names = [name for _, name in run_query(text, script, time=TIMES).plan.finish.items]
+    assert names == ["end", "window", "-r.k"]

@@ -70,7 +70,7 @@ class Slot(Expr):
     """Something of a query that is not of one row: an aggregate, or the time window."""
 
     number: int
-    """Which of the query's aggregates; -1 is the window, lower ones are grouped expressions."""
+    """Which of the query's aggregates, from 0; else `WINDOW`, or from `FIRST_GROUP` downwards."""
     fields: tuple[str, ...] = ()
 
 
@@ -241,6 +241,8 @@ class Opaque(Expr):
         return tuple(part for part in self.parts if isinstance(part, Expr))
 
 
+WINDOW = -1
+"""The slot of the time window."""
 FIRST_GROUP = -2
 """The slot of the first grouped expression; the others count down from it."""
 

@@ -505,7 +505,7 @@ class _QueryReader(Reader):
             elif isinstance(expr, tree.Column):
                 name = expr.fields[-1] if expr.fields else self._column_name(expr)
                 found.append((expr, name, True))
-            elif isinstance(expr, tree.Slot) and expr.number < 0:
+            elif isinstance(expr, tree.Slot) and expr.number == tree.WINDOW:
                 found.append((expr, expr.fields[-1] if expr.fields else "window", False))
             else:
                 found.append((expr, _as_written(node), False))
@@ -678,12 +678,12 @@ class _QueryReader(Reader):
         if self.windows_allowed and _is_call(node, _WINDOW_CALL):
             if self._window_call(node) != self.window:
                 self._raise(node, "this is not the window of GROUP BY", "write it the same way")
-            return tree.Slot(number=-1, start=start, end=end)
+            return tree.Slot(number=tree.WINDOW, start=start, end=end)
         if self.windows_allowed and isinstance(node, exp.Column) and self._is_window_column(node):
             fields = tuple(part.name.casefold() for part in node.parts[1:])
             if fields not in ((), ("start",), ("end",)):
                 self._raise(node, "a window has a start and an end", "write window.start")
-            return tree.Slot(number=-1, fields=fields, start=start, end=end)
+            return tree.Slot(number=tree.WINDOW, fields=fields, start=start, end=end)
         if self.aggregates_allowed and isinstance(node, exp.Column) and len(node.parts) == 1:
             item = self.aliases.get(node.name.casefold())
             if item is not None and not self._is_column(node.name):
