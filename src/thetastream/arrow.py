@@ -32,6 +32,26 @@ def from_bytes(data: pa.Buffer | bytes) -> pa.RecordBatch:
     return batch
 
 
+def sections_to_bytes(*batches: pa.RecordBatch, compress: bool = False) -> pa.Buffer:
+    """Batches of different schemas, one Arrow IPC stream after the other."""
+    sink = pa.BufferOutputStream()
+    options = _LZ4 if compress else _PLAIN
+    for batch in batches:
+        with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+            writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def sections_from_bytes(data: pa.Buffer | bytes) -> list[pa.RecordBatch]:
+    """The batches that `sections_to_bytes` wrote."""
+    source = pa.BufferReader(data)
+    found = []
+    while source.tell() < source.size():
+        with pa.ipc.open_stream(source) as reader:
+            found += list(reader)
+    return found
+
+
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """One contiguous batch of all the rows."""
     if len(batches) == 1:

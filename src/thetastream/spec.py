@@ -11,10 +11,30 @@ import dataclasses
 import enum
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from thetastream.errors import OptionError
+
+NEWEST = "newest"
+"""The column with the time of a result's newest member; in a view the last microsecond of its
+slice."""
+
+
+def group_column(number: int) -> str:
+    """The name of a group's column in a view."""
+    return f"g_{number}"
+
+
+def measure_column(number: int) -> str:
+    """The name of a measure's column in a view."""
+    return f"m_{number}"
+
+
+def result_column(stream: int, number: int) -> str:
+    """The name of a carried column in a result."""
+    return f"s{stream}_{number}"
 
 
 class Encoding(enum.StrEnum):
@@ -93,6 +113,24 @@ class StreamSpec:
     """One-sided conjuncts, evaluated before anything travels."""
     time: int | None = None
     """The key that is the event time in microseconds; None in a full-history join."""
+    made: bool = False
+    """Whether its tuples are results of another join: then none of them is late."""
+
+
+class Pairing(Protocol):
+    """Two streams and what the kernel decides about a pair of their tuples."""
+
+    @property
+    def streams(self) -> tuple[StreamSpec, ...]:
+        """The first and the second stream."""
+
+    @property
+    def equality(self) -> Equality | None:
+        """The keys that must be equal."""
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """What differences of keys must lie in; the first one drives after the equality."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +189,17 @@ class Window:
         if stream == 0:
             return self.high
         return None if self.low is None else -self.low
+
+
+class Kept(NamedTuple):
+    """How long the entries of an index are kept."""
+
+    time: int | None
+    """The key that is their time."""
+    keeps: int | None
+    """Microseconds after that time in which they can still match; None for ever."""
+    period: int | None
+    """The archive period."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,36 +290,11 @@ class JoinSpec:
     def from_json(cls, text: str) -> JoinSpec:
         """The spec that `to_json` wrote."""
         raw: dict[str, Any] = json.loads(text)
-        streams = tuple(
-            StreamSpec(
-                name=stream["name"],
-                columns=tuple(ColumnSpec(**column) for column in stream["columns"]),
-                keys=tuple(
-                    KeySpec(**{**key, "encoding": Encoding(key["encoding"])})
-                    for key in stream["keys"]
-                ),
-                filter_sql=stream["filter_sql"],
-                time=stream["time"],
-            )
-            for stream in raw["streams"]
-        )
-        ranges = tuple(
-            Range(
-                left=item["left"],
-                right=item["right"],
-                low=Bound(**item["low"]) if item["low"] else None,
-                high=Bound(**item["high"]) if item["high"] else None,
-                kind=RangeKind(item["kind"]),
-                arithmetic=Arithmetic(item["arithmetic"]),
-                exact=item["exact"],
-            )
-            for item in raw["ranges"]
-        )
         routing = raw["routing"]
         return cls(
-            streams=streams,
+            streams=tuple(stream_from(stream) for stream in raw["streams"]),
             equality=Equality(**raw["equality"]) if raw["equality"] else None,
-            ranges=ranges,
+            ranges=tuple(range_from(item) for item in raw["ranges"]),
             window=Window(**raw["window"]) if raw["window"] else None,
             routing=RoutingSpec(
                 routing=Routing(routing["routing"]),
@@ -288,20 +312,27 @@ class JoinSpec:
             origin=raw["origin"],
         )
 
+    def chains(self) -> tuple[Kept, ...]:
+        """How long the tuples of each stream are kept."""
+        found = []
+        for number, stream in enumerate(self.streams):
+            keeps = self.window.keeps(number) if self.window else None
+            # What never expires is one sub-index: its runs are merged into ever larger ones.
+            period = None if keeps is None else self.archive_period
+            found.append(Kept(stream.time, keeps, period))
+        return tuple(found)
+
+    def allows(self, name: str, stored: str) -> bool:
+        """Whether a part of the fingerprint may have been otherwise without losing a result."""
+        if name != "units" or self.routing.routing is not Routing.RANDOM:
+            return False
+        return more_units(self.routing.units, stored)
+
     def fingerprint(self) -> dict[str, str]:
         """Named parts of the query that stored state depends on, each as a short text."""
-
-        def digest(value: object) -> str:
-            text = json.dumps(value, sort_keys=True, default=str)
-            return hashlib.sha256(text.encode()).hexdigest()[:16]
-
         asdict = dataclasses.asdict
         return {
-            "streams": ",".join(stream.name for stream in self.streams),
-            "predicate": self.predicate,
-            "columns": digest([[asdict(c) for c in s.columns] for s in self.streams]),
-            "keys": digest([[asdict(k) for k in s.keys] for s in self.streams]),
-            "filters": digest([s.filter_sql for s in self.streams]),
+            **streams_fingerprint(self.streams, self.predicate),
             "window": "full history"
             if self.window is None
             else f"{self.window.low}..{self.window.high}",
@@ -315,6 +346,60 @@ class JoinSpec:
             else digest(asdict(dataclasses.replace(self.view, every=1))),
             "aggregates": self.after or "none",
         }
+
+
+def more_units(units: Sequence[int], stored: str) -> bool:
+    """Whether there are at least the units that wrote the state, in every group.
+
+    Where every unit is probed, units may be added; those taken away would keep their tuples.
+    """
+    before = [int(count) for count in stored.split(",")]
+    return all(new >= old for new, old in zip(units, before, strict=True))
+
+
+def stream_from(raw: dict[str, Any]) -> StreamSpec:
+    """The stream in JSON."""
+    return StreamSpec(
+        name=raw["name"],
+        columns=tuple(ColumnSpec(**column) for column in raw["columns"]),
+        keys=tuple(
+            KeySpec(**{**key, "encoding": Encoding(key["encoding"])}) for key in raw["keys"]
+        ),
+        filter_sql=raw["filter_sql"],
+        time=raw["time"],
+        made=raw["made"],
+    )
+
+
+def range_from(raw: dict[str, Any]) -> Range:
+    """The range in JSON."""
+    return Range(
+        left=raw["left"],
+        right=raw["right"],
+        low=Bound(**raw["low"]) if raw["low"] else None,
+        high=Bound(**raw["high"]) if raw["high"] else None,
+        kind=RangeKind(raw["kind"]),
+        arithmetic=Arithmetic(raw["arithmetic"]),
+        exact=raw["exact"],
+    )
+
+
+def streams_fingerprint(streams: Sequence[StreamSpec], predicate: str) -> dict[str, str]:
+    """What stored state depends on in the streams themselves."""
+    asdict = dataclasses.asdict
+    return {
+        "streams": ",".join(stream.name for stream in streams),
+        "predicate": predicate,
+        "columns": digest([[asdict(c) for c in s.columns] for s in streams]),
+        "keys": digest([[asdict(k) for k in s.keys] for s in streams]),
+        "filters": digest([s.filter_sql for s in streams]),
+    }
+
+
+def digest(value: object) -> str:
+    """A short text that differs where the value differs."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _view(raw: dict[str, Any]) -> ViewSpec:

@@ -85,7 +85,7 @@ def rows_of(values: st.SearchStrategy[int]) -> st.SearchStrategy[list[tuple[int,
 def tuples_of(rows: Sequence[tuple[int, ...]], spec: JoinSpec, stream: int) -> Tuples:
     columns = [pa.array([row[number] for row in rows], pa.int64()) for number in range(KEYS)]
     batch = pa.RecordBatch.from_arrays(columns, [f"c_{number}" for number in range(KEYS)])
-    return Tuples.encode(batch, spec, stream).sorted(SortOrder.of(spec, stream))
+    return Tuples.encode(batch, spec.streams[stream]).sorted(SortOrder.of(spec, stream))
 
 
 def holds(rule: Range, left: tuple[int, ...], right: tuple[int, ...]) -> bool:

@@ -23,6 +23,7 @@ from thetastream.errors import OptionError, TypeMismatchError, WindowError
 from thetastream.options import JoinOptions
 from thetastream.planner import Plan, Query, QueryPlan
 from thetastream.runtime.dataflow import build
+from thetastream.spec import result_column
 
 __all__ = ["ARRIVAL", "Streams", "sql", "streams"]
 
@@ -85,7 +86,7 @@ class Streams:
         joined = self._built(plan, list(timed.values()), delay, options or JoinOptions())
         return joined.select(
             *(
-                F.col(f"s{column.stream}_{column.number}").alias(column.name)
+                F.col(result_column(column.stream, column.number)).alias(column.name)
                 for column in output_columns(self._frames)
             )
         )
@@ -208,7 +209,8 @@ class Streams:
         query = self._read(text, self._frames, options)
         timed = timed_frames(self._frames, time, needed=query.needs_time)
         stamped = {name: item.frame for name, item in timed.items()}
-        query = self._read(text, stamped, options)
+        if any(frame is not self._frames[name] for name, frame in stamped.items()):
+            query = self._read(text, stamped, options)
         chosen = [timed[relation.stream] for relation in query.relations]
         aliases = [relation.alias for relation in query.relations]
         analyst = SparkAnalyst(

@@ -29,7 +29,6 @@ from thetastream.planner import parse_duration
 FILE_FORMATS = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
 OUTPUT_MODES = ("append", "update", "complete")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_FREE = ("options", "spark")
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ def _job_command(chosen: argparse.Namespace) -> int:
         if chosen.command == "check":
             # Building the result meets everything that running it would meet first.
             prepared.result()
-            print(f"{job.file}: {len(job.streams)} streams, the query and the sink are fine")
+            print(f"{job.file}: the streams, the query, its mode and its checkpoint are fine")
             return DONE
         return _run(prepared, as_json=chosen.json)
     finally:
@@ -139,7 +139,7 @@ def _job_command(chosen: argparse.Namespace) -> int:
 
 
 def _running() -> Any:
-    """The session of the program that called, which is not ours to stop."""
+    """The Spark session of the program that called, which is not ours to stop; mostly None."""
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()

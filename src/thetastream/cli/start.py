@@ -13,8 +13,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import thetastream as ts
 from thetastream.cli.job import FILE_FORMATS, Job, Source, local_path
-from thetastream.engine.manifest import differences
-from thetastream.errors import FingerprintError, JobError, ThetastreamError
+from thetastream.engine.manifest import compare
+from thetastream.errors import JobError, ThetastreamError
 from thetastream.planner import AGGREGATION, TIME_WINDOW, Plan, parse_duration
 
 OWNER = "thetastream-job.json"
@@ -111,16 +111,7 @@ class Prepared:
             raise JobError(
                 f"{owner} cannot be read: {error}", hint="restore it, or use another checkpoint"
             ) from None
-        current = self.plan.spec.fingerprint()
-        changed = differences(stored, self.plan.spec)
-        if changed:
-            raise FingerprintError(
-                f"the checkpoint belongs to another query: {', '.join(changed)} changed",
-                detail="\n".join(
-                    f"  {name}: was {stored.get(name)}, is {current[name]}" for name in changed
-                ),
-                hint="put the query back as it was, or give the job another checkpoint",
-            )
+        compare(stored, self.plan.spec, "the checkpoint belongs to another query")
 
     def claim_checkpoint(self) -> None:
         """Write down whose checkpoint it is."""

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from thetastream.errors import FingerprintError, ManifestVersionError, StateError
 from thetastream.index.chain import Chain, subs_from_json
 from thetastream.index.part import PartMeta
-from thetastream.spec import JoinSpec, Routing
+from thetastream.spec import Kept
 
 FORMAT = 1
+
+
+class StateSpec(Protocol):
+    """What of a join its stored state depends on."""
+
+    def chains(self) -> tuple[Kept, ...]:
+        """How long the entries of each index of a unit are kept."""
+
+    def fingerprint(self) -> dict[str, str]:
+        """Named parts of the query, each as a short text."""
+
+    def allows(self, name: str, stored: str) -> bool:
+        """Whether a part of the fingerprint may have been otherwise."""
 
 
 @dataclass
@@ -26,12 +39,12 @@ class Manifest:
     """The stored view of batches that were not sent yet."""
 
     @classmethod
-    def new(cls, spec: JoinSpec) -> Manifest:
+    def new(cls, spec: StateSpec) -> Manifest:
         """The manifest of a unit that has seen nothing."""
-        return cls(0, tuple(_chain(spec, stream, []) for stream in range(len(spec.streams))))
+        return cls(0, tuple(_chain(kept, []) for kept in spec.chains()))
 
     @classmethod
-    def read(cls, text: str, spec: JoinSpec) -> Manifest:
+    def read(cls, text: str, spec: StateSpec) -> Manifest:
         """The manifest that `write` wrote, if it fits the query."""
         try:
             raw: dict[str, Any] = json.loads(text)
@@ -45,10 +58,10 @@ class Manifest:
             )
         try:
             stored: dict[str, str] = raw["fingerprint"]
-            _compare(stored, spec)
+            compare(stored, spec, "the checkpoint was written by another query")
             chains = tuple(
-                _chain(spec, stream, subs_from_json(subs))
-                for stream, subs in enumerate(raw["chains"])
+                _chain(kept, subs_from_json(subs))
+                for kept, subs in zip(spec.chains(), raw["chains"], strict=True)
             )
             pending = raw.get("pending")
             meta = None if pending is None else PartMeta.from_json(pending)
@@ -56,7 +69,7 @@ class Manifest:
         except (AttributeError, ValueError, LookupError, TypeError) as error:
             raise _no_manifest(error) from error
 
-    def write(self, spec: JoinSpec) -> str:
+    def write(self, spec: StateSpec) -> str:
         """The manifest as text."""
         return json.dumps(
             {
@@ -79,37 +92,22 @@ def _no_manifest(error: Exception) -> StateError:
     )
 
 
-def _chain(spec: JoinSpec, stream: int, subs: list[Any]) -> Chain:
-    keeps = spec.window.keeps(stream) if spec.window else None
-    return Chain(
-        time=spec.streams[stream].time,
-        keeps=keeps,
-        # What never expires is one sub-index: its runs are merged into ever larger ones.
-        period=None if keeps is None else spec.archive_period,
-        subs=subs,
-    )
+def _chain(kept: Kept, subs: list[Any]) -> Chain:
+    return Chain(time=kept.time, keeps=kept.keeps, period=kept.period, subs=subs)
 
 
-def differences(stored: dict[str, str], spec: JoinSpec) -> list[str]:
-    """What differs from the query that wrote the state, unless that cannot lose a result."""
+def compare(stored: dict[str, str], spec: StateSpec, what: str) -> None:
+    """Refuse state that a different query wrote, unless the difference cannot lose a result."""
     current = spec.fingerprint()
-    changed = [name for name in current if stored.get(name) != current[name]]
-    if "units" in changed and spec.routing.routing is Routing.RANDOM:
-        old = [int(count) for count in stored["units"].split(",")]
-        # Every unit is probed, so units may be added; those taken away would keep their tuples.
-        if all(new >= before for new, before in zip(spec.routing.units, old, strict=True)):
-            changed.remove("units")
-    return changed
-
-
-def _compare(stored: dict[str, str], spec: JoinSpec) -> None:
-    """Refuse state that a different query wrote."""
-    current = spec.fingerprint()
-    changed = differences(stored, spec)
+    changed = [
+        name
+        for name, value in current.items()
+        if stored.get(name) != value and not (name in stored and spec.allows(name, stored[name]))
+    ]
     if changed:
         lines = [f"  {name}: was {stored.get(name)}, is {current[name]}" for name in changed]
         raise FingerprintError(
-            f"the checkpoint was written by another query: {', '.join(changed)} changed",
+            f"{what}: {', '.join(changed)} changed",
             detail="\n".join(lines),
             hint="put the query back as it was, or start it with a new checkpoint location",
         )

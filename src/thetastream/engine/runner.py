@@ -14,9 +14,11 @@ import pyarrow as pa
 
 from thetastream import arrow
 from thetastream.engine.manifest import Manifest
-from thetastream.engine.unit import DropPart, Emit, PutManifest, PutPart, PutView, Report, Unit
+from thetastream.engine.shelf import DropPart, PutPart
+from thetastream.engine.unit import Emit, PutManifest, PutView, Report, Unit
 from thetastream.errors import CorruptRunError
-from thetastream.index.part import Part, PartMeta, SortOrder, Tuples
+from thetastream.index.layout import Layout, Stored
+from thetastream.index.part import PartMeta
 from thetastream.spec import JoinSpec
 from thetastream.topology.dispatcher import Dispatcher, Pack
 
@@ -29,13 +31,10 @@ class UnitState:
     parts: dict[str, bytes] = field(default_factory=dict)
 
 
-def decode_part(
-    data: bytes | pa.Buffer, meta: PartMeta, spec: JoinSpec, order: SortOrder, stream: int
-) -> Part:
+def decode_part(data: bytes | pa.Buffer, meta: PartMeta, layout: Layout) -> Stored:
     """The part in stored bytes; bytes that are not what was written are refused."""
-    _check(data, meta, f"stored part {meta.id} of stream {spec.streams[stream].name!r}")
-    tuples = Tuples.encode(arrow.from_bytes(data), spec, stream)
-    return Part(tuples.batch, tuples.keys, order)
+    _check(data, meta, f"stored part {meta.id} of {layout.what}")
+    return layout.decode(data)
 
 
 def decode_view(data: bytes | pa.Buffer, meta: PartMeta) -> pa.RecordBatch:
@@ -65,12 +64,11 @@ def missing_part(meta: PartMeta) -> CorruptRunError:
 class _Store:
     """A unit's stored state in a dictionary."""
 
-    def __init__(self, spec: JoinSpec, parts: dict[str, bytes]) -> None:
-        self._spec = spec
+    def __init__(self, parts: dict[str, bytes]) -> None:
         self._parts = parts
 
-    def part(self, meta: PartMeta, order: SortOrder, stream: int) -> Part:
-        return decode_part(self._bytes(meta), meta, self._spec, order, stream)
+    def part(self, meta: PartMeta, layout: Layout) -> Stored:
+        return decode_part(self._bytes(meta), meta, layout)
 
     def view(self, meta: PartMeta) -> pa.RecordBatch:
         return decode_view(self._bytes(meta), meta)
@@ -113,7 +111,7 @@ class Runner:
             Manifest.new(spec) if state.manifest is None else Manifest.read(state.manifest, spec)
         )
         results: list[pa.RecordBatch] = []
-        store = _Store(spec, state.parts)
+        store = _Store(state.parts)
         unit = Unit(spec, number, manifest, store, chunk_rows=self._chunk_rows)
         for step in unit.process(packs, watermark):
             match step:

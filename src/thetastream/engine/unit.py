@@ -11,26 +11,22 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from thetastream import arrow
 from thetastream.engine.manifest import Manifest
-from thetastream.engine.view import SLICE_COLUMN, View
-from thetastream.index.chain import Chain, Run
+from thetastream.engine.shelf import DropPart, PutPart, Shelf, Store
+from thetastream.engine.view import View
 from thetastream.index.encoding import Int64s
-from thetastream.index.part import Part, PartMeta, SortOrder, Tuples
+from thetastream.index.layout import Stored, TupleLayout
+from thetastream.index.part import Part, PartMeta, SortOrder, Tuples, together
 from thetastream.index.probe import Probe
-from thetastream.spec import JoinSpec
+from thetastream.spec import NEWEST, JoinSpec, StreamSpec, result_column
 from thetastream.topology.dispatcher import Pack
 from thetastream.topology.routes import HOME, PROBE, STORE
-
-PART_BYTES = 12 * 1024**2
-"""Arrow bytes of a part before compression: the state store's channel needs about ten times a
-value's size in memory, and a probe wants few parts."""
 
 EMIT_BYTES = 16 * 1024**2
 """Arrow bytes of results that leave the unit at a time."""
@@ -47,27 +43,11 @@ class Emit:
 
 
 @dataclass(frozen=True)
-class PutPart:
-    """A part is to be stored."""
-
-    meta: PartMeta
-    data: pa.Buffer
-    part: Part
-
-
-@dataclass(frozen=True)
 class PutView:
     """A view that is not sent yet is to be stored."""
 
     meta: PartMeta
     data: pa.Buffer
-
-
-@dataclass(frozen=True)
-class DropPart:
-    """A part is no longer needed."""
-
-    meta: PartMeta
 
 
 @dataclass(frozen=True)
@@ -97,16 +77,6 @@ class Report:
 Instruction = Emit | PutPart | PutView | DropPart | PutManifest | Report
 
 
-class Store(Protocol):
-    """What a unit may ask of its stored state."""
-
-    def part(self, meta: PartMeta, order: SortOrder, stream: int) -> Part:
-        """A part of a stream."""
-
-    def view(self, meta: PartMeta) -> pa.RecordBatch:
-        """A view that was not sent yet."""
-
-
 class Unit:
     """One unit during one batch."""
 
@@ -118,8 +88,11 @@ class Unit:
         self._manifest = manifest
         self._store = store
         self._chunk_rows = chunk_rows
-        self._orders = [SortOrder.of(spec, stream) for stream in range(len(spec.streams))]
-        self._fresh: dict[str, Part] = {}
+        self._layouts = [
+            TupleLayout(stream, SortOrder.of(spec, number))
+            for number, stream in enumerate(spec.streams)
+        ]
+        self._shelf = Shelf(number, manifest, self._layouts, store)
         self._report = Report(number)
         self._view = None if spec.view is None else View(spec)
 
@@ -128,29 +101,24 @@ class Unit:
         started = time.perf_counter()
         manifest = self._manifest
         manifest.sequence += 1
-        dropped: list[PartMeta] = []
-        for chain in manifest.chains:
-            dropped += chain.expire(watermark)
+        self._shelf.expire(watermark)
         by_stream: list[list[Pack]] = [[] for _ in self._spec.streams]
         for pack in packs:
             by_stream[pack.stream].append(pack)
         for stream, mine in enumerate(by_stream):
             probing, storing = self._sorted(stream, mine, watermark)
             if probing is not None:
-                found = _gathered(self._probe(stream, probing), self._chunk_rows)
+                found = gathered(self._probe(stream, probing), self._chunk_rows)
                 yield from map(self._emitted, found)
             if storing is not None:
-                manifest.chains[stream].insert(self._run(stream, storing))
+                self._shelf.add(stream, self._layouts[stream].cut(storing))
         if self._view is not None:
             yield from self._send(self._view)
-        for stream, chain in enumerate(manifest.chains):
-            dropped += self._merge(stream, chain)
-        for meta in dropped:
-            if self._fresh.pop(meta.id, None) is None:
-                yield DropPart(meta)
-        yield from self._write()
+        self._shelf.merge(watermark)
+        self._report.heavy = heavy_hitters(self._shelf.made)
+        yield from self._shelf.written()
         yield PutManifest(manifest.write(self._spec))
-        yield self._finished(started)
+        yield finished(self._report, manifest, started)
 
     def _emitted(self, emit: Emit) -> Emit:
         self._report.out_bytes += sum(batch.nbytes for batch in emit.batches)
@@ -166,37 +134,33 @@ class Unit:
             if pack.batch.num_rows
         ]
         kept = [(role, tuples) for role, tuples in kept if len(tuples)]
-        order = self._orders[stream]
-        probing = _joined([tuples for role, tuples in kept if role & PROBE], order)
+        order = self._layouts[stream].order
+        probing = _in_order([tuples for role, tuples in kept if role & PROBE], order)
         if all(role & PROBE and role & STORE for role, _ in kept):
             return probing, probing
-        return probing, _joined([tuples for role, tuples in kept if role & STORE], order)
+        return probing, _in_order([tuples for role, tuples in kept if role & STORE], order)
 
     def _on_time(self, stream: int, pack: Pack, watermark: int | None) -> Tuples:
-        tuples = Tuples.encode(pack.batch, self._spec, stream)
-        time_key = self._spec.streams[stream].time
+        described = self._spec.streams[stream]
+        tuples = Tuples.encode(pack.batch, described)
         home = bool(pack.role & HOME)
         if home:
             self._report.rows_in += len(tuples)
-        if watermark is None or time_key is None:
-            return tuples
-        on_time = tuples.keys[time_key] >= watermark
-        late = len(tuples) - int(np.count_nonzero(on_time))
-        if late == 0:
-            return tuples
+        found = on_time(tuples, described, watermark)
         if home:
-            self._report.late += late
-        return tuples.take(np.flatnonzero(on_time))
+            self._report.late += len(tuples) - len(found)
+        return found
 
     def _probe(self, stream: int, tuples: Tuples) -> Iterator[pa.RecordBatch]:
         stored = 1 - stream
         self._report.probes += len(tuples)
         probe = Probe(self._spec, stream, tuples)
-        for meta in self._manifest.chains[stored].parts():
-            rows = probe.candidates(meta.low, meta.high, self._orders[stored].equality)
+        for meta in self._shelf.metas(stored):
+            rows = probe.candidates(meta.low, meta.high, self._layouts[stored].order.equality)
             if len(rows) == 0:
                 continue
-            part = self._part(meta, stored)
+            part = self._shelf.part(stored, meta)
+            assert isinstance(part, Part)
             if self._view is not None:
                 found = probe.search(part, rows)
                 self._report.results += self._view.add(
@@ -206,8 +170,7 @@ class Unit:
                 if spilled is not None:
                     yield spilled
                 continue
-            width = _row_bytes(tuples) + _row_bytes(part)
-            limit = max(1, min(self._chunk_rows, EMIT_BYTES // width))
+            limit = chunk_limit(self._chunk_rows, tuples, part)
             for probing, partners in probe.matches(part, rows, limit):
                 self._report.results += len(probing)
                 if stream == 0:
@@ -224,10 +187,10 @@ class Unit:
             indices = pa.array(rows)
             for number in range(len(self._spec.streams[stream].columns)):
                 columns.append(tuples.batch.column(f"c_{number}").take(indices))
-                names.append(f"s{stream}_{number}")
+                names.append(result_column(stream, number))
         if self._spec.newest is not None:
             columns.append(self._newest(left, left_rows, right, right_rows))
-            names.append(SLICE_COLUMN)
+            names.append(NEWEST)
         return pa.RecordBatch.from_arrays(columns, names)
 
     def _newest(
@@ -240,35 +203,6 @@ class Unit:
         times = np.maximum(left.keys[first][left_rows], right.keys[second][right_rows])
         times = (times // self._spec.newest + 1) * self._spec.newest - 1
         return pa.array(times).cast(pa.timestamp("us", tz="UTC"))
-
-    def _part(self, meta: PartMeta, stream: int) -> Part:
-        fresh = self._fresh.get(meta.id)
-        return fresh if fresh is not None else self._store.part(meta, self._orders[stream], stream)
-
-    def _run(self, stream: int, tuples: Tuples) -> Run:
-        """Sorted tuples as a run of parts; nothing is written yet, it may still be merged."""
-        rows = len(tuples)
-        step = max(1, min(rows, rows * PART_BYTES // max(1, tuples.batch.nbytes)))
-        metas = []
-        for start in range(0, rows, step):
-            piece = tuples.slice(start, min(start + step, rows))
-            part = Part(piece.batch, piece.keys, self._orders[stream])
-            name = f"{self._manifest.sequence}-{self._number}-{stream}-{len(self._fresh)}"
-            meta = PartMeta(id=name, rows=len(part), bytes=0, low=part.low, high=part.high)
-            self._fresh[name] = part
-            self._note_heavy(part)
-            metas.append(meta)
-        return Run(tuple(metas))
-
-    def _merge(self, stream: int, chain: Chain) -> list[PartMeta]:
-        dropped = []
-        while (due := chain.merge_due()) is not None:
-            sub, runs = due
-            parts = [self._part(meta, stream) for run in runs for meta in run.parts]
-            merged = _joined(parts, self._orders[stream])
-            assert merged is not None
-            dropped += chain.replace(sub, runs, self._run(stream, merged))
-        return dropped
 
     def _send(self, view: View) -> Iterator[Instruction]:
         """The view leaves, or is kept until enough batches are in it."""
@@ -300,49 +234,8 @@ class Unit:
         )
         yield PutView(manifest.pending, data)
 
-    def _write(self) -> Iterator[PutPart]:
-        """Write the parts that this batch made and that are still needed."""
-        for chain in self._manifest.chains:
-            for sub in chain.subs:
-                for position, run in enumerate(sub.runs):
-                    if not any(meta.id in self._fresh for meta in run.parts):
-                        continue
-                    metas = []
-                    for meta in run.parts:
-                        part = self._fresh[meta.id]
-                        data = arrow.to_bytes(part.batch, compress=True)
-                        checksum = zlib.crc32(data)
-                        final = replace(
-                            meta,
-                            id=f"{meta.id}-{checksum:08x}",
-                            bytes=data.size,
-                            checksum=checksum,
-                        )
-                        metas.append(final)
-                        yield PutPart(final, data, part)
-                    sub.runs[position] = Run(tuple(metas))
 
-    def _note_heavy(self, part: Part) -> None:
-        if part.order.equality is None:
-            return
-        keys, starts = part.groups
-        counts = np.diff(starts)
-        top = np.argsort(counts)[-HEAVY_HITTERS:]
-        found = [(int(keys[i]), int(counts[i])) for i in top if counts[i] > 1]
-        heavy = sorted(self._report.heavy + found, key=lambda item: -item[1])
-        self._report.heavy = heavy[:HEAVY_HITTERS]
-
-    def _finished(self, started: float) -> Report:
-        report = self._report
-        parts = [meta for chain in self._manifest.chains for meta in chain.parts()]
-        report.stored_rows = sum(meta.rows for meta in parts)
-        report.stored_bytes = sum(meta.bytes for meta in parts)
-        report.runs = sum(len(sub.runs) for chain in self._manifest.chains for sub in chain.subs)
-        report.busy = time.perf_counter() - started
-        return report
-
-
-def _gathered(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[Emit]:
+def gathered(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[Emit]:
     """Small batches of results put together: each that leaves costs a turn through Spark."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
@@ -357,16 +250,42 @@ def _gathered(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[Em
         yield Emit(tuple(waiting))
 
 
-def _row_bytes(tuples: Tuples) -> int:
-    return 1 + int(tuples.batch.nbytes) // max(1, len(tuples))
+def chunk_limit(chunk_rows: int, *sides: Tuples) -> int:
+    """Results that are made at a time, so that their bytes are bounded too."""
+    width = sum(1 + int(side.batch.nbytes) // max(1, len(side)) for side in sides)
+    return max(1, min(chunk_rows, EMIT_BYTES // width))
 
 
-def _joined(tuples: Sequence[Tuples], order: SortOrder) -> Tuples | None:
+def on_time(tuples: Tuples, stream: StreamSpec, watermark: int | None) -> Tuples:
+    """The tuples that the watermark has not passed; what another join made is never late."""
+    if watermark is None or stream.time is None or stream.made:
+        return tuples
+    kept = tuples.keys[stream.time] >= watermark
+    return tuples if kept.all() else tuples.take(np.flatnonzero(kept))
+
+
+def heavy_hitters(parts: Iterable[Stored]) -> list[tuple[int, int]]:
+    """The most frequent keys of equalities, with how often they are in one part."""
+    found: list[tuple[int, int]] = []
+    for part in parts:
+        if isinstance(part, Part) and part.order.equality is not None:
+            keys, starts = part.groups
+            counts = np.diff(starts)
+            top = np.argsort(counts)[-HEAVY_HITTERS:]
+            found += [(int(keys[i]), int(counts[i])) for i in top if counts[i] > 1]
+    return sorted(found, key=lambda item: -item[1])[:HEAVY_HITTERS]
+
+
+def finished(report: Report, manifest: Manifest, started: float) -> Report:
+    """The report with what the unit now stores."""
+    parts = [meta for chain in manifest.chains for meta in chain.parts()]
+    report.stored_rows = sum(meta.rows for meta in parts)
+    report.stored_bytes = sum(meta.bytes for meta in parts)
+    report.runs = sum(len(sub.runs) for chain in manifest.chains for sub in chain.subs)
+    report.busy = time.perf_counter() - started
+    return report
+
+
+def _in_order(tuples: Sequence[Tuples], order: SortOrder) -> Tuples | None:
     """All the tuples together, in the order of a run."""
-    if not tuples:
-        return None
-    if len(tuples) == 1:
-        return tuples[0].sorted(order)
-    batch = arrow.concat([item.batch for item in tuples])
-    keys = [np.concatenate(columns) for columns in zip(*(t.keys for t in tuples), strict=True)]
-    return Tuples(batch, keys).sorted(order)
+    return together(tuples).sorted(order) if tuples else None

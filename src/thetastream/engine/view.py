@@ -8,7 +8,7 @@ stream's. Pairs that must be looked at one by one are listed in chunks and folde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal, localcontext
 from typing import NamedTuple
 
@@ -23,12 +23,7 @@ from thetastream.index.fold import Array, Op, by_group, gather, scatter
 from thetastream.index.operands import Groups, Ranks, Selection
 from thetastream.index.part import Part, Tuples
 from thetastream.index.probe import Found, Pairs, expand
-from thetastream.spec import Fold, JoinSpec, Measure
-
-GROUP_COLUMN = "g_{}"
-MEASURE_COLUMN = "m_{}"
-SLICE_COLUMN = "newest"
-"""The time of a result's newest member; in a view the last microsecond of its slice."""
+from thetastream.spec import NEWEST, Fold, JoinSpec, Measure, group_column, measure_column
 
 _ENUMERATION = 4
 """Listing a pair costs about as much as this many steps of a fold."""
@@ -62,7 +57,12 @@ class Cells(NamedTuple):
     """A probing tuple of each cell's group."""
     stored: Int64s
     """A stored tuple of each cell's group."""
-    folds: list[Array]
+    folds: list[list[Array]]
+    """What came of each operand of each measure."""
+
+
+Operands = Sequence[Sequence["Operand"]]
+"""The operands of each measure."""
 
 
 class Partial(NamedTuple):
@@ -196,7 +196,7 @@ class View:
         """Go on from a view that `rows` gave."""
         states: list[tuple[Array | pa.Array, ...]] = []
         for number, measure in enumerate(self._view.measures):
-            column = rows.column(MEASURE_COLUMN.format(number))
+            column = rows.column(measure_column(number))
             if measure.fold is Fold.COUNT:
                 states.append((np.asarray(column),))
             elif measure.fold is not Fold.SUM:
@@ -210,9 +210,7 @@ class View:
                     whole = [0 if v is None else int(v.scaleb(scale)) for v in column.to_pylist()]
                 sums = np.array(whole, dtype=object)
                 states.append((sums, np.asarray(column.is_valid()).astype(np.int64)))
-        groups = [
-            rows.column(GROUP_COLUMN.format(number)) for number in range(len(self._view.groups))
-        ]
+        groups = [rows.column(group_column(number)) for number in range(len(self._view.groups))]
         slices = np.zeros(rows.num_rows, dtype=np.int64)
         self._partials.append(Partial(groups, slices, states))
 
@@ -229,14 +227,14 @@ class View:
             return None
         whole = self._combined(self._partials)
         self._partials = []
-        columns = {GROUP_COLUMN.format(n): column for n, column in enumerate(whole.groups)}
+        columns = {group_column(n): column for n, column in enumerate(whole.groups)}
         if self._view.slice is not None:
             ends = (whole.slices + 1) * self._view.slice - 1
-            columns[SLICE_COLUMN] = pa.array(ends).cast(pa.timestamp("us", tz="UTC"))
+            columns[NEWEST] = pa.array(ends).cast(pa.timestamp("us", tz="UTC"))
         for number, (measure, state) in enumerate(
             zip(self._view.measures, whole.states, strict=True)
         ):
-            columns[MEASURE_COLUMN.format(number)] = self._finished(measure, state)
+            columns[measure_column(number)] = self._finished(measure, state)
         if not columns:
             # A view of nothing but the fact that there are results.
             return pa.RecordBatch.from_pydict({"_": pa.array([None])}).select([])
@@ -266,33 +264,26 @@ class View:
     ) -> None:
         pairs = int((found.end - found.begin).sum())
         probing, stored = sides[0].groups(by_time[0]), sides[1].groups(by_time[1])
-        whole = self._operands(sides, pairs)
-        if _ENUMERATION * pairs <= len(sides[1].tuples):
-            for rows, partners in expand(found.begin, found.end, limit):
-                self._fold_pairs(sides, (found.rows[rows], partners))
-            return
-        if stored.total == 1:
-            cells = _gathered(found, probing, whole, int(stored.members[0]))
-            self._keep(sides, cells, pairs)
-            return
         mine = probing.ids[found.rows]
-        present = np.unique(mine)
+        present = mine[:1] if stored.total == 1 else np.unique(mine)
         size = len(stored.ids)
-        if len(present) == 1:
-            cells = _scattered(found, stored, whole, size)
-            self._keep(sides, cells, pairs)
-            return
         by_probing = len(present) * size
         by_stored = stored.total * len(mine)
-        if _ENUMERATION * pairs <= min(by_probing, by_stored):
+        if _ENUMERATION * pairs <= max(size, min(by_probing, by_stored)):
             for rows, partners in expand(found.begin, found.end, limit):
                 self._fold_pairs(sides, (found.rows[rows], partners))
+            return
+        whole = self._operands(sides, pairs)
+        if stored.total == 1:
+            self._keep(sides, _gathered(found, probing, whole, int(stored.members[0])))
+        elif len(present) == 1:
+            self._keep(sides, _scattered(found, stored, whole, size))
         elif by_probing <= by_stored:
             order = np.argsort(mine, kind="stable")
             starts = np.searchsorted(mine[order], present)
             for rows in np.split(order, starts[1:]):
                 some = found.take(rows)
-                self._keep(sides, _scattered(some, stored, whole, size), pairs)
+                self._keep(sides, _scattered(some, stored, whole, size))
         else:
             order = np.argsort(stored.ids, kind="stable")
             starts = np.searchsorted(stored.ids[order], np.arange(stored.total))
@@ -305,34 +296,32 @@ class View:
                 )
                 some = some.take(np.flatnonzero(some.end > some.begin))
                 if len(some.rows):
-                    some_operands = [o.only(members) if o.side else o for o in whole]
-                    cells = _gathered(some, probing, some_operands, int(members[0]))
-                    self._keep(sides, cells, pairs)
+                    narrowed = [[o.only(members) if o.side else o for o in own] for own in whole]
+                    self._keep(sides, _gathered(some, probing, narrowed, int(members[0])))
 
     def _fold_pairs(self, sides: tuple[_Side, _Side], pairs: Pairs) -> None:
         by_time = self._view.slice is not None
         probing, stored = sides[0].groups(by_time), sides[1].groups(by_time)
         crossed = probing.ids[pairs[0]] * stored.total + stored.ids[pairs[1]]
         _, members, cells = np.unique(crossed, return_index=True, return_inverse=True)
-        folds = []
-        for operand in self._operands(sides, len(pairs[0])):
+
+        def folded(operand: Operand) -> Array:
             values = (
                 np.ones(len(cells), dtype=np.int64)
                 if operand.side is None
                 else operand.values[pairs[operand.side]]
             )
-            folds.append(by_group(operand.op, values, cells, len(members)))
-        self._keep(sides, Cells(pairs[0][members], pairs[1][members], folds), len(cells))
+            return by_group(operand.op, values, cells, len(members))
 
-    def _operands(self, sides: tuple[_Side, _Side], pairs: int) -> list[Operand]:
-        found = []
-        for measure in self._view.measures:
-            found += _operands_of(measure, sides, pairs)
-        return found
+        folds = _each(folded, self._operands(sides, len(pairs[0])))
+        self._keep(sides, Cells(pairs[0][members], pairs[1][members], folds))
+
+    def _operands(self, sides: tuple[_Side, _Side], pairs: int) -> Operands:
+        return [_operands_of(measure, sides, pairs) for measure in self._view.measures]
 
     # -- from folds to the view -----------------------------------------------------------------
 
-    def _keep(self, sides: tuple[_Side, _Side], cells: Cells, pairs: int) -> None:
+    def _keep(self, sides: tuple[_Side, _Side], cells: Cells) -> None:
         """Cells as part of the view."""
         picked = {sides[0].stream: cells.probing, sides[1].stream: cells.stored}
         owner = {side.stream: side for side in sides}
@@ -344,9 +333,7 @@ class View:
         if self._view.slice is not None:
             slices = np.maximum(sides[0].slices()[cells.probing], sides[1].slices()[cells.stored])
         states: list[tuple[Array | pa.Array, ...]] = []
-        folds = iter(cells.folds)
-        for measure in self._view.measures:
-            made = [next(folds) for _ in _operands_of(measure, sides, pairs)]
+        for measure, made in zip(self._view.measures, cells.folds, strict=True):
             side = None if measure.value is None else owner[measure.value.stream]
             if measure.fold is Fold.COUNT or side is None or measure.value is None:
                 states.append((made[0],))
@@ -475,14 +462,18 @@ def _ranks(measure: Measure, side: _Side) -> Ranks:
     return operands.ranked(side.tuples, place, Op(measure.fold.value))
 
 
-def _gathered(found: Found, probing: Groups, whole: Sequence[Operand], stored: int) -> Cells:
+def _each(fold: Callable[[Operand], Array], whole: Operands) -> list[list[Array]]:
+    return [[fold(operand) for operand in own] for own in whole]
+
+
+def _gathered(found: Found, probing: Groups, whole: Operands, stored: int) -> Cells:
     """Folds over each range, then by the probing tuples' groups; all partners are of one group."""
     counts = found.end - found.begin
     groups, members, cells = np.unique(
         probing.ids[found.rows], return_index=True, return_inverse=True
     )
-    folds = []
-    for operand in whole:
+
+    def folded(operand: Operand) -> Array:
         if operand.side is None:
             values = counts
         elif operand.side == 1:
@@ -491,18 +482,20 @@ def _gathered(found: Found, probing: Groups, whole: Sequence[Operand], stored: i
             values = operand.values[found.rows]
             if operand.op is Op.ADD:
                 values = values * counts
-        folds.append(by_group(operand.op, values, cells, len(groups)))
-    return Cells(found.rows[members], np.full(len(groups), stored, dtype=np.int64), folds)
+        return by_group(operand.op, values, cells, len(groups))
+
+    partners = np.full(len(groups), stored, dtype=np.int64)
+    return Cells(found.rows[members], partners, _each(folded, whole))
 
 
-def _scattered(found: Found, stored: Groups, whole: Sequence[Operand], size: int) -> Cells:
+def _scattered(found: Found, stored: Groups, whole: Operands, size: int) -> Cells:
     """Folds over the ranges that hold each stored tuple, then by the stored tuples' groups."""
     ones = np.ones(len(found.rows), dtype=np.int64)
     counts = scatter(Op.ADD, ones, found.begin, found.end, size)
     hit = np.flatnonzero(counts)
     groups, members, cells = np.unique(stored.ids[hit], return_index=True, return_inverse=True)
-    folds = []
-    for operand in whole:
+
+    def folded(operand: Operand) -> Array:
         if operand.side is None:
             values = counts[hit]
         elif operand.side == 0:
@@ -512,9 +505,10 @@ def _scattered(found: Found, stored: Groups, whole: Sequence[Operand], size: int
             values = operand.values[hit]
             if operand.op is Op.ADD:
                 values = values * counts[hit]
-        folds.append(by_group(operand.op, values, cells, len(groups)))
+        return by_group(operand.op, values, cells, len(groups))
+
     probing = np.full(len(groups), found.rows[0], dtype=np.int64)
-    return Cells(probing, hit[members], folds)
+    return Cells(probing, hit[members], _each(folded, whole))
 
 
 def _added(columns: list[Array], groups: Groups) -> Array:

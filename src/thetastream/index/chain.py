@@ -118,7 +118,9 @@ class Chain:
     def replace(self, sub: SubIndex, merged: list[Run], run: Run) -> list[PartMeta]:
         """Put `run` in the place of the runs it was merged from; returns their parts."""
         ids = {id(old) for old in merged}
-        sub.runs = [old for old in sub.runs if id(old) not in ids] + [run]
+        sub.runs = [old for old in sub.runs if id(old) not in ids]
+        if run.parts:
+            sub.runs.append(run)
         return [part for old in merged for part in old.parts]
 
     def to_json(self) -> list[Any]:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from thetastream import arrow
 from thetastream.index.encoding import Int64s, encode
-from thetastream.spec import JoinSpec
+from thetastream.spec import Pairing, StreamSpec
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class SortOrder:
     range: int | None
 
     @classmethod
-    def of(cls, spec: JoinSpec, stream: int) -> SortOrder:
+    def of(cls, spec: Pairing, stream: int) -> SortOrder:
         """The order of the stored tuples of a stream."""
         drive = spec.ranges[0] if spec.ranges else None
         return cls(
@@ -48,17 +49,26 @@ class PartMeta:
     high: tuple[int, ...]
     """The largest value of each key."""
     checksum: int = 0
+    pairs: int = 0
+    """Intermediate results in it, where it holds such."""
 
     def to_json(self) -> list[Any]:
         """The fields in order, as JSON takes them."""
-        return [self.id, self.rows, self.bytes, list(self.low), list(self.high), self.checksum]
+        found = [self.id, self.rows, self.bytes, list(self.low), list(self.high), self.checksum]
+        return [*found, self.pairs] if self.pairs else found
 
     @classmethod
     def from_json(cls, raw: list[Any]) -> PartMeta:
         """The meta that `to_json` wrote."""
-        name, rows, size, low, high, checksum = raw
+        name, rows, size, low, high, checksum, *pairs = raw
         return cls(
-            id=name, rows=rows, bytes=size, low=tuple(low), high=tuple(high), checksum=checksum
+            id=name,
+            rows=rows,
+            bytes=size,
+            low=tuple(low),
+            high=tuple(high),
+            checksum=checksum,
+            pairs=pairs[0] if pairs else 0,
         )
 
 
@@ -75,11 +85,11 @@ class Tuples:
         return int(self.batch.num_rows)
 
     @classmethod
-    def encode(cls, batch: pa.RecordBatch, spec: JoinSpec, stream: int) -> Tuples:
+    def encode(cls, batch: pa.RecordBatch, stream: StreamSpec) -> Tuples:
         """The batch's rows with every key of the stream encoded."""
         keys = []
-        for number, key in enumerate(spec.streams[stream].keys):
-            column = batch.column(key_column(spec, stream, number))
+        for number, key in enumerate(stream.keys):
+            column = batch.column(key_column(stream, number))
             keys.append(encode(column, key.encoding.value))
         return cls(batch, keys)
 
@@ -98,12 +108,28 @@ class Tuples:
         return self if rows is None else self.take(rows)
 
 
+def together(tuples: Sequence[Tuples]) -> Tuples:
+    """All the tuples, one after the other."""
+    if len(tuples) == 1:
+        return tuples[0]
+    batch = arrow.concat([item.batch for item in tuples])
+    keys = [np.concatenate(columns) for columns in zip(*(t.keys for t in tuples), strict=True)]
+    return Tuples(batch, keys)
+
+
 class Part(Tuples):
     """Sorted tuples that can be probed."""
+
+    pairs = 0
+    """Intermediate results in it: none."""
 
     def __init__(self, batch: pa.RecordBatch, keys: Sequence[Int64s], order: SortOrder) -> None:
         super().__init__(batch, keys)
         self.order = order
+
+    def to_bytes(self, *, compress: bool = False) -> pa.Buffer:
+        """The part as it is stored."""
+        return arrow.to_bytes(self.batch, compress=compress)
 
     @cached_property
     def low(self) -> tuple[int, ...]:
@@ -153,12 +179,12 @@ class Part(Tuples):
         return (group << bits) + offsets
 
 
-def key_column(spec: JoinSpec, stream: int, number: int) -> str:
+def key_column(stream: StreamSpec, number: int) -> str:
     """The name of the column that holds a key: the stream's own, or a derived one."""
-    key = spec.streams[stream].keys[number]
+    key = stream.keys[number]
     if key.column is None:
         return f"k_{number}"
-    names = [None if c.sql else c.name for c in spec.streams[stream].columns]
+    names = [None if c.sql else c.name for c in stream.columns]
     return f"c_{names.index(key.column)}"
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from thetastream.index.bounds import Interval, interval
 from thetastream.index.encoding import Bools, Int64s
 from thetastream.index.part import Part, Tuples
-from thetastream.spec import JoinSpec
+from thetastream.spec import Pairing
 
 Pairs = tuple[Int64s, Int64s]
 """Positions among the probing tuples, and in the part."""
@@ -57,7 +57,7 @@ class Found(NamedTuple):
 class Probe:
     """Probing tuples of one stream, sorted, with what they ask of the other stream's keys."""
 
-    def __init__(self, spec: JoinSpec, stream: int, tuples: Tuples) -> None:
+    def __init__(self, spec: Pairing, stream: int, tuples: Tuples) -> None:
         """`tuples` are in the order of a run of their own stream."""
         self.tuples = tuples
         self.stored = 1 - stream
@@ -68,6 +68,17 @@ class Probe:
             own, other = rule.of(stream), rule.of(1 - stream)
             bounds = interval(rule, stream == 0, tuples.keys[own], keys[own])
             self._rules.append((other, bounds))
+
+    def satisfied(self, stored: Tuples, equality: int | None, pairs: Pairs) -> Bools:
+        """Which of some pairs with tuples in any order match; `equality` is the stored key."""
+        probing, partners = pairs
+        keep = np.ones(len(probing), dtype=bool)
+        if self._equality is not None and equality is not None:
+            keep &= self.tuples.keys[self._equality][probing] == stored.keys[equality][partners]
+        for key, bounds in self._rules:
+            values = stored.keys[key][partners]
+            keep &= (values >= bounds.first[probing]) & (values <= bounds.last[probing])
+        return keep
 
     def matches(self, part: Part, rows: Int64s, limit: int) -> Iterator[Pairs]:
         """Matching pairs of the candidates `rows`, at most `limit` pairs at a time."""

@@ -279,20 +279,10 @@ def slots(expr: Expr) -> Iterator[Slot]:
         yield from slots(child)
 
 
-def render(
-    expr: Expr,
-    name: Callable[[Any], str],
-    instead: Callable[[Expr], str | None] = lambda _: None,
-) -> str:
-    """Spark SQL for the tree, with `name` deciding how a column or a slot is written.
-
-    `instead` may give another text for a whole part of the tree.
-    """
+def render(expr: Expr, name: Callable[[Any], str]) -> str:
+    """Spark SQL for the tree, with `name` deciding how a column or a slot is written."""
 
     def write(node: Expr, at_least: Level) -> str:
-        other = instead(node)
-        if other is not None:
-            return other
         text = _text(node, write, name)
         return f"({text})" if node.level < at_least else text
 

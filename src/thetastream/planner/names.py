@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from thetastream.errors import AmbiguousColumnError, UnknownColumnError, UnknownStreamError
 from thetastream.planner.expression import Column, quote
-from thetastream.spec import ColumnSpec
+from thetastream.spec import ColumnSpec, result_column
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Names:
 
     def output(self, column: Column) -> str:
         """The name over the columns of a result."""
-        head = f"s{column.stream}_{self.carried[column.stream].index(column.index)}"
+        head = result_column(column.stream, self.carried[column.stream].index(column.index))
         return ".".join((head, *(quote(name) for name in column.fields)))
 
     def position(self, stream: int, name: str) -> int | None:

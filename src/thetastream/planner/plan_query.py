@@ -30,7 +30,16 @@ from thetastream.planner.plan import Carried, Plan, plan_tree
 from thetastream.planner.query import Aggregate, Query, TimeWindow
 from thetastream.planner.report import Decision
 from thetastream.planner.types import Analyst, Family, decimal_size, family
-from thetastream.spec import ColumnSpec, Fold, Measure, Value, ViewSpec
+from thetastream.spec import (
+    NEWEST,
+    ColumnSpec,
+    Fold,
+    Measure,
+    Value,
+    ViewSpec,
+    group_column,
+    measure_column,
+)
 
 SUMMED = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOAT})
 RANKED = SUMMED | {
@@ -46,9 +55,6 @@ RANKED = SUMMED | {
 
 AGGREGATION, DUPLICATES, TIME_WINDOW = "aggregation", "duplicates", "time window"
 """What the decisions of a query are about."""
-
-NEWEST = "newest"
-"""The column with the time of a result's newest member."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,8 +182,8 @@ class _Planner:
         hidden: list[Value] = []
         measures: list[Measure] = []
         merged = [self._merged(one, groups, hidden, measures) for one in query.aggregates]
-        slice_length = self._slice()
         plan = self._join([], values=True)
+        slice_length = self._slice(plan)
         if plan.spec.recheck_sql is not None:
             self.values = [[] for _ in query.names.streams]
             raise _NotInPlaceError("Spark has to re-check a part of the predicate on each result")
@@ -199,10 +205,10 @@ class _Planner:
         )
         plan = replace(plan, spec=spec, decisions=(*plan.decisions, decision, *self._times()))
         if query.distinct:
-            names = tuple(f"g_{number}" for number in range(len(groups)))
+            names = tuple(group_column(number) for number in range(len(groups)))
             items = tuple((name, item.name) for name, item in zip(names, query.items, strict=True))
             return QueryPlan(plan, Finish(items=items, distinct=(*names, NEWEST)))
-        keys = tuple((f"g_{number}", f"g_{number}") for number in range(len(groups)))
+        keys = tuple((group_column(number), group_column(number)) for number in range(len(groups)))
         return QueryPlan(plan, self._grouped(keys, tuple(merged), NEWEST))
 
     def _value(self, expr: Expr, allowed: frozenset[Family], use: str) -> Value:
@@ -245,7 +251,7 @@ class _Planner:
             measure = Measure(fold=fold, value=value)
             if measure not in measures:
                 measures.append(measure)
-            return f"m_{measures.index(measure)}"
+            return measure_column(measures.index(measure))
 
         if one.argument is None:
             return f"coalesce(sum({column(Fold.COUNT, None)}), CAST(0 AS BIGINT))"
@@ -255,7 +261,7 @@ class _Planner:
                 hidden.append(value)
             place = len(groups) + hidden.index(value)
             kind = self.values[value.stream][value.column].type
-            return distinct_count(f"g_{place}", kind)
+            return distinct_count(group_column(place), kind)
         if one.function == "count":
             stream = min(streams_of(one.argument), default=0)
             if len(streams_of(one.argument)) > 1:
@@ -282,8 +288,8 @@ class _Planner:
         exprs += [one.argument for one in query.aggregates if one.argument is not None]
         if self.window is not None and self.window.argument is not None:
             exprs.append(self.window.argument)
-        slice_length = self._slice()
         plan = self._join(exprs)
+        slice_length = self._slice(plan)
         decision = Decision(self._subject(), "by Spark, over the listed results", reason)
         plan = replace(
             plan,
@@ -291,7 +297,7 @@ class _Planner:
             decisions=(*plan.decisions, decision, *self._times()),
         )
         if query.distinct:
-            names = tuple(f"g_{number}" for number in range(len(query.items)))
+            names = tuple(group_column(number) for number in range(len(query.items)))
             return QueryPlan(
                 plan,
                 Finish(
@@ -306,7 +312,8 @@ class _Planner:
                 ),
             )
         keys = tuple(
-            (self.scope.output(group), f"g_{number}") for number, group in enumerate(query.groups)
+            (self.scope.output(group), group_column(number))
+            for number, group in enumerate(query.groups)
         )
         merged = tuple(self._listed_aggregate(one) for one in query.aggregates)
         argument = None if self.window is None else self.window.argument
@@ -409,17 +416,14 @@ class _Planner:
         """An expression over the names of groups, aggregates and the window."""
         groups = self.query.groups
 
-        def instead(node: Expr) -> str | None:
-            return f"g_{groups.index(node)}" if node in groups else None
-
         def name(node: Column | Slot) -> str:
             if isinstance(node, Slot):
                 if node.number <= FIRST_GROUP:
-                    return f"g_{FIRST_GROUP - node.number}"
+                    return group_column(FIRST_GROUP - node.number)
                 head = f"a_{node.number}" if node.number >= 0 else "window"
                 return ".".join((head, *(quote(field) for field in node.fields)))
             if node in groups:
-                return f"g_{groups.index(node)}"
+                return group_column(groups.index(node))
             raise RefusedExpressionError(
                 f"{self.scope.show(node)} is neither grouped by nor aggregated",
                 text=self.query.text,
@@ -428,12 +432,16 @@ class _Planner:
                 hint=f"add it to GROUP BY, or write max({self.scope.show(node)})",
             )
 
-        return render(expr, name, instead)
+        return render(expr, name)
 
-    def _slice(self) -> int | None:
+    def _slice(self, plan: Plan) -> int | None:
         """How finely the time of results must be told apart."""
         if self.query.distinct:
-            return self._distinct_slice()
+            window = plan.spec.window
+            assert window is not None
+            lengths = [abs(end) for end in (window.low, window.high) if end is not None]
+            # In whole steps of Spark's watermark, so that no result is as old as it.
+            return -(-max(1, *lengths) // MILLISECOND) * MILLISECOND
         if self.window is None or self.window.argument is not None:
             return None
         length = gcd(self.window.size, self.window.slide, self.window.start)
@@ -443,14 +451,6 @@ class _Planner:
                 hint="Spark's watermark has no finer steps: round the window",
             )
         return length
-
-    def _distinct_slice(self) -> int:
-        plan = self._join([])
-        window = plan.spec.window
-        assert window is not None
-        lengths = [abs(end) for end in (window.low, window.high) if end is not None]
-        # In whole steps of Spark's watermark, so that no result is as old as it.
-        return -(-max(1, *lengths) // MILLISECOND) * MILLISECOND
 
     def _normal_window(self) -> TimeWindow | None:
         """greatest(a.t, b.t) of both event times is the time of the newest member."""

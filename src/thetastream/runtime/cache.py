@@ -19,9 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from thetastream import arrow
-from thetastream.index.part import Part, SortOrder, Tuples
-from thetastream.spec import JoinSpec
+from thetastream.index.layout import Layout, Stored
 
 _HEADER = struct.Struct("<8sI52x")
 _MAGIC = b"tstream1"
@@ -37,13 +35,13 @@ class PartCache:
         """`token` names the join; `limit` bounds the files in bytes, 0 for no files."""
         self._limit = limit
         self._folder = cache_root() / token
-        self._open: OrderedDict[str, Part] = OrderedDict()
+        self._open: OrderedDict[str, Stored] = OrderedDict()
         self._rows = 0
         if limit:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _remove_abandoned(self._folder)
 
-    def get(self, name: str, spec: JoinSpec, order: SortOrder, stream: int) -> Part | None:
+    def get(self, name: str, layout: Layout) -> Stored | None:
         """The part, if a cache has it."""
         part = self._open.get(name)
         if part is not None:
@@ -51,44 +49,43 @@ class PartCache:
             return part
         if not self._limit:
             return None
-        batch = self._read(name)
-        if batch is None:
+        data = self._read(name)
+        if data is None:
             return None
-        tuples = Tuples.encode(batch, spec, stream)
-        part = Part(tuples.batch, tuples.keys, order)
+        part = layout.decode(data)
         self._remember(name, part)
         return part
 
-    def put(self, name: str, part: Part) -> None:
+    def put(self, name: str, part: Stored) -> None:
         """Keep a part."""
         if self._limit:
-            self._write(name, part.batch)
+            self._write(name, part.to_bytes())
         self._remember(name, part)
 
     def drop(self, name: str) -> None:
         """Forget a part."""
         part = self._open.pop(name, None)
         if part is not None:
-            self._rows -= len(part)
+            self._rows -= _weight(part)
         if self._limit:
             with contextlib.suppress(FileNotFoundError):
                 self._path(name).unlink()
 
-    def _remember(self, name: str, part: Part) -> None:
+    def _remember(self, name: str, part: Stored) -> None:
         if name in self._open:
             return
         self._open[name] = part
-        self._rows += len(part)
+        self._rows += _weight(part)
         while self._rows > _WORKER_ROWS and len(self._open) > 1:
             _, oldest = self._open.popitem(last=False)
-            self._rows -= len(oldest)
+            self._rows -= _weight(oldest)
 
     def _path(self, name: str) -> Path:
         if not set(name) <= set("0123456789abcdef-"):
             raise ValueError(f"not a part id: {name!r}")
         return self._folder / name
 
-    def _read(self, name: str) -> pa.RecordBatch | None:
+    def _read(self, name: str) -> pa.Buffer | None:
         path = self._path(name)
         try:
             with pa.memory_map(str(path)) as file:
@@ -102,11 +99,10 @@ class PartCache:
         if magic != _MAGIC or zlib.crc32(body) != checksum:
             path.unlink(missing_ok=True)
             return None
-        return arrow.from_bytes(body)
+        return body
 
-    def _write(self, name: str, batch: pa.RecordBatch) -> None:
+    def _write(self, name: str, body: pa.Buffer) -> None:
         path = self._path(name)
-        body = arrow.to_bytes(batch)
         with contextlib.suppress(OSError):
             if path.stat().st_size == _HEADER.size + body.size:
                 return
@@ -122,6 +118,10 @@ class PartCache:
         except OSError:
             # A full or vanished disk costs time, not results: the state store has every part.
             return
+
+
+def _weight(part: Stored) -> int:
+    return len(part) + part.pairs
 
 
 def cache_root() -> Path:

@@ -19,12 +19,19 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from thetastream.engine.view import SLICE_COLUMN as NEWEST
 from thetastream.index.part import key_column
 from thetastream.runtime import shipped
 from thetastream.runtime.results import Results
 from thetastream.runtime.router import PACK_DDL
-from thetastream.spec import Fold, JoinSpec, Value
+from thetastream.spec import (
+    NEWEST,
+    Fold,
+    JoinSpec,
+    Value,
+    group_column,
+    measure_column,
+    result_column,
+)
 from thetastream.topology.dispatcher import topology_of
 from thetastream.version import VERSION
 
@@ -79,7 +86,7 @@ def derive(spec: JoinSpec, stream: int, frame: DataFrame) -> DataFrame:
         for number, column in enumerate(described.columns)
     ]
     keys = [
-        F.expr(key.sql).alias(key_column(spec, stream, number))
+        F.expr(key.sql).alias(key_column(described, number))
         for number, key in enumerate(described.keys)
         if key.column is None
     ]
@@ -104,7 +111,7 @@ def _result_type(spec: JoinSpec, derived: Sequence[DataFrame]) -> StructType:
     newest = [StructField(NEWEST, TimestampType())]
     if spec.view is None:
         fields = [
-            StructField(f"s{stream}_{number}", frame.schema[f"c_{number}"].dataType)
+            StructField(result_column(stream, number), frame.schema[f"c_{number}"].dataType)
             for stream, frame in enumerate(derived)
             for number in range(len(spec.streams[stream].columns))
         ]
@@ -114,7 +121,8 @@ def _result_type(spec: JoinSpec, derived: Sequence[DataFrame]) -> StructType:
         return derived[value.stream].schema[f"c_{value.column}"].dataType
 
     fields = [
-        StructField(f"g_{number}", type_of(value)) for number, value in enumerate(spec.view.groups)
+        StructField(group_column(number), type_of(value))
+        for number, value in enumerate(spec.view.groups)
     ]
     if spec.view.slice is not None:
         fields += newest
@@ -124,7 +132,7 @@ def _result_type(spec: JoinSpec, derived: Sequence[DataFrame]) -> StructType:
             kind = type_of(measure.value)
         if measure.fold is Fold.SUM:
             kind = _sum_type(kind)
-        fields.append(StructField(f"m_{number}", kind))
+        fields.append(StructField(measure_column(number), kind))
     return StructType(fields)
 
 

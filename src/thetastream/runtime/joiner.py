@@ -14,9 +14,11 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from thetastream import arrow
 from thetastream.engine.manifest import Manifest
 from thetastream.engine.runner import decode_part, decode_view, missing_part
-from thetastream.engine.unit import DropPart, Emit, PutManifest, PutPart, PutView, Report, Unit
+from thetastream.engine.shelf import DropPart, PutPart
+from thetastream.engine.unit import Emit, PutManifest, PutView, Report, Unit
 from thetastream.errors import ThetastreamError
-from thetastream.index.part import Part, PartMeta, SortOrder
+from thetastream.index.layout import Layout, Stored
+from thetastream.index.part import PartMeta
 from thetastream.runtime.cache import PartCache
 from thetastream.runtime.results import frame_of, report_frame
 from thetastream.runtime.router import HEARTBEAT
@@ -104,12 +106,12 @@ class Joiner:
                     report = json.dumps(dataclasses.asdict(step))
                     yield report_frame(number, report, self._names)
 
-    def part(self, meta: PartMeta, order: SortOrder, stream: int) -> Part:
+    def part(self, meta: PartMeta, layout: Layout) -> Stored:
         """A stored part, from the nearest place that has it."""
-        part = self._cache.get(meta.id, self._spec, order, stream)
+        part = self._cache.get(meta.id, layout)
         if part is not None:
             return part
-        part = decode_part(self._get(meta), meta, self._spec, order, stream)
+        part = decode_part(self._get(meta), meta, layout)
         self._cache.put(meta.id, part)
         return part
 

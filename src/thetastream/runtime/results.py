@@ -26,9 +26,9 @@ from pyspark.sql.types import (
 )
 
 from thetastream import arrow
-from thetastream.engine.view import SLICE_COLUMN
 from thetastream.errors import UnsupportedColumnError
 from thetastream.runtime import shipped
+from thetastream.spec import NEWEST
 
 REPORT = StructType([StructField("unit", IntegerType()), StructField("report", StringType())])
 """The columns beside the results; only a unit's last row has them filled."""
@@ -43,7 +43,7 @@ class Results:
         self._columns = columns
         nested = [field for field in columns if not _flat(field.dataType)]
         self.typed = not nested
-        if nested and SLICE_COLUMN in columns.names:
+        if nested and NEWEST in columns.names:
             raise UnsupportedColumnError(
                 f"a {nested[0].dataType.simpleString()} cannot be told apart by its time",
                 hint="select, group by or aggregate a part of it, for instance its length",
@@ -77,8 +77,8 @@ def frame_of(batches: Sequence[pa.RecordBatch], *, typed: bool) -> pd.DataFrame:
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         columns[name] = column.view(pa.int64()) if _is_instant(column.type) else column
     made = {name: pd.arrays.ArrowExtensionArray(column) for name, column in columns.items()}
-    if SLICE_COLUMN in columns:
-        made[SLICE_COLUMN] = batch.column(SLICE_COLUMN).to_pandas()
+    if NEWEST in columns:
+        made[NEWEST] = batch.column(NEWEST).to_pandas()
     return pd.DataFrame(made, copy=False)
 
 
@@ -107,7 +107,7 @@ def _wire_type(field: StructField) -> DataType:
 
     Not so the time of the newest member, which Spark has to know for its watermark.
     """
-    as_number = isinstance(field.dataType, TimestampType) and field.name != SLICE_COLUMN
+    as_number = isinstance(field.dataType, TimestampType) and field.name != NEWEST
     return LongType() if as_number else field.dataType
 
 

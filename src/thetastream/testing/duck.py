@@ -18,7 +18,7 @@ import sqlglot
 
 from thetastream.index.part import key_column
 from thetastream.planner import AnalysisFailure
-from thetastream.spec import ColumnSpec, JoinSpec
+from thetastream.spec import ColumnSpec, JoinSpec, result_column
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -166,7 +166,7 @@ class DuckJoin:
         """The rows that can match, with the columns and keys that travel."""
         described = self._spec.streams[stream]
         keys = [
-            (key_column(self._spec, stream, number), to_duckdb(key.sql))
+            (key_column(described, number), to_duckdb(key.sql))
             for number, key in enumerate(described.keys)
             if key.column is None
         ]
@@ -205,7 +205,7 @@ class DuckJoin:
     def empty_results(self) -> pa.Table:
         """No result, without the types that only the input knows."""
         names = [
-            f"s{stream}_{number}"
+            result_column(stream, number)
             for stream, described in enumerate(self._spec.streams)
             for number in range(len(described.columns))
         ]

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from thetastream.engine.runner import Runner, UnitState
 from thetastream.options import JoinOptions
 from thetastream.planner import Plan, parse_duration, plan_join
-from thetastream.spec import JoinSpec
+from thetastream.spec import JoinSpec, result_column
 from thetastream.testing.duck import DuckAnalyst, DuckJoin, column_specs, query, to_duckdb
 
 Within = str | tuple[str, str] | None
@@ -226,7 +226,7 @@ def expected_rows(
             f" AND {parse_duration(after, 'within')}"
         )
     columns = ", ".join(
-        f'"{name}"."{column}" AS "s{stream}_{number}"'
+        f'"{name}"."{column}" AS "{result_column(stream, number)}"'
         for stream, (name, table) in enumerate(tables.items())
         for number, column in enumerate(table.column_names)
     )

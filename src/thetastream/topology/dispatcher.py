@@ -74,7 +74,7 @@ class Dispatcher:
         """The packs of a batch."""
         if batch.num_rows == 0:
             return
-        tuples = Tuples.encode(batch, self._spec, self._stream)
+        tuples = Tuples.encode(batch, self._spec.streams[self._stream])
         for unit, role, rows in self._topology.route(self._stream, self._keys(tuples)):
             whole = len(rows) == batch.num_rows
             yield Pack(unit, self._stream, role, batch if whole else batch.take(pa.array(rows)))

@@ -1,49 +1,36 @@
 """A whole query's text to a `Query`.
 
-What SQL does not know (ONLINE, WITHIN, and the window clause of stream queries) is read first and
-blanked out, so that every place in the text keeps its position. The rest is read by the parser, and
-each expression in it takes the same way as a predicate.
+What SQL does not know is read first, by `thetastream.planner.parser.clauses`. The rest is read by
+the parser, and each expression in it takes the same way as a predicate.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from thetastream.errors import (
     OptionError,
     ParseError,
-    PredicateError,
     ThetastreamError,
     UnknownStreamError,
-    WindowError,
 )
 from thetastream.planner import expression as tree
 from thetastream.planner.duration import parse_duration
 from thetastream.planner.functions import AGGREGATES as OTHER_AGGREGATES
 from thetastream.planner.functions import words
 from thetastream.planner.names import Names, suggestion
+from thetastream.planner.parser.clauses import WINDOW_CALL, Clauses, marked
 from thetastream.planner.parser.expressions import PlainSpark, Reader
 from thetastream.planner.query import AGGREGATES, Aggregate, Item, Query, Relation, TimeWindow
-from thetastream.planner.window import Within
 from thetastream.spec import ColumnSpec
 
-_ENDS = frozenset({"GROUP BY", "HAVING", "ORDER BY", "LIMIT", "WHERE", "WINDOW", "WITHIN", ";"})
-_NOT_AFTER_ONLINE = (
-    words(", FROM . AS / % = == <> != < > <= >= || & | ^ :: [ IS IN NOT LIKE ILIKE RLIKE BETWEEN")
-) | {"AND", "OR", "DIV"}
-"""What follows a column called online, and never the word ONLINE."""
 _UNITS = words("year quarter month week day dayofyear hour minute second millisecond microsecond")
 _WITH_UNIT = words("timestampadd timestampdiff dateadd datediff date_add date_diff")
 """Functions whose first argument may be a unit of time, which looks like a column."""
-_WINDOW_CALL = "windo_"
-"""What the parser gets to see of window(...), which it would take for the clause; as long."""
 _SYNONYMS = {"mean": "avg"}
 _KNOWN_PARTS = frozenset({"expressions", "from_", "joins", "where", "group", "having", "distinct"})
 _PARTS: tuple[tuple[str, str, str], ...] = (
@@ -84,177 +71,6 @@ def parse_query(
     return reader.query()
 
 
-class _Clauses:
-    """The text's words that the parser does not know."""
-
-    def __init__(self, text: str, *, online: bool) -> None:
-        """`online`: whether a stream has a column of that name."""
-        self.text = text
-        self.source = text
-        self.within: Within = None
-        try:
-            self.tokens: list[Any] = list(sqlglot.tokenize(text, dialect=PlainSpark))
-        except SqlglotError:
-            # The parser meets the same quote or comment and says where it is.
-            self.tokens = []
-        self._online(online)
-        self._complete()
-        for token, after in zip(self.tokens, self.tokens[1:], strict=False):
-            bare = token.text.upper() == "WINDOW" and not _quoted(self.text, token)
-            if bare and after.text == "(":
-                end = token.start + len(_WINDOW_CALL)
-                self.source = self.source[: token.start] + _WINDOW_CALL + self.source[end:]
-        found = [clause for clause in map(self._clause, self._tops()) if clause is not None]
-        if len(found) > 1:
-            raise WindowError(
-                "the query has more than one window",
-                detail=_marked(text, found[1][0], found[1][1]),
-                hint="keep one WITHIN clause",
-            )
-        for start, end, within in found:
-            self.within = within
-            self._blank(start, end)
-
-    def _blank(self, start: int, end: int) -> None:
-        # Lines stay lines, so that every place keeps its own.
-        gone = "".join(char if char == "\n" else " " for char in self.source[start:end])
-        self.source = self.source[:start] + gone + self.source[end:]
-
-    def _online(self, is_column: bool) -> None:
-        if len(self.tokens) < 3 or self.tokens[0].text.upper() != "SELECT":
-            return
-        word, after, *rest = self.tokens[1:]
-        if word.text.upper() != "ONLINE" or _quoted(self.text, word):
-            return
-        if after.text.upper() in _NOT_AFTER_ONLINE:
-            return
-        if after.text == "*" and rest and rest[0].text.upper() not in ("FROM", ","):
-            return
-        if after.text in ("+", "-") and is_column:
-            return
-        if after.text == "(" and after.start == word.end + 1:
-            return
-        self._blank(word.start, word.end + 1)
-
-    def _complete(self) -> None:
-        """Refuse what the parser reads as if nothing were missing."""
-        words = [token.text.upper() for token in self.tokens]
-        if words and words[-1] == ";" and self.tokens[-1].text == ";":
-            last = self.tokens.pop()
-            words.pop()
-            self._blank(last.start, len(self.text))
-        if not words:
-            return
-        if words[0] != "SELECT" and words[0] == "FROM":
-            self._missing(self.tokens[0], "the query does not begin with SELECT")
-        ends = ("", "WHERE", "GROUP BY", "HAVING", "JOIN", "WITHIN", "FROM", "ORDER BY", ",", ")")
-        for place, word in enumerate(words):
-            if _quoted(self.text, self.tokens[place]):
-                continue
-            after = words[place + 1] if place + 1 < len(words) else ""
-            if word in ("ON", "WHERE", "GROUP BY", "HAVING") and after in ends:
-                self._missing(self.tokens[place], f"nothing follows {word}")
-            if word in (",", "SELECT") and after in ("", "FROM", ","):
-                self._missing(self.tokens[place], "something is missing here")
-
-    def _missing(self, token: Any, what: str) -> NoReturn:
-        raise ParseError(
-            what,
-            text=self.text,
-            start=token.start,
-            end=token.end + 1,
-            hint="write SELECT ... FROM ... [WHERE ...] [WITHIN ...] [GROUP BY ...]",
-        )
-
-    def _tops(self) -> list[int]:
-        """Tokens outside of parentheses."""
-        depth, found = 0, []
-        for place, token in enumerate(self.tokens):
-            if _quoted(self.text, token):
-                continue
-            if token.text == "(":
-                depth += 1
-            elif token.text == ")":
-                depth -= 1
-            elif depth == 0:
-                found.append(place)
-        return found
-
-    def _clause(self, place: int) -> tuple[int, int, Within] | None:
-        """A window clause that begins at a token: where it stands, and what it says."""
-        word = self.tokens[place].text.upper()
-        if word not in ("WITHIN", "WINDOW"):
-            return None
-        before = self.tokens[place - 1].text.upper() if place else ""
-        after = self.tokens[place + 1].text.upper() if place + 1 < len(self.tokens) else ""
-        if before in (".", "AS", "SELECT", ",") or after in (".", "GROUP"):
-            # A name, or WITHIN GROUP after an aggregate.
-            return None
-        end = place + 1
-        while end < len(self.tokens) and self.tokens[end].text.upper() not in _ENDS:
-            end += 1
-        inner = self.tokens[place + 1 : end]
-        start, stop = self.tokens[place].start, self.tokens[end - 1].end + 1
-        if word == "WITHIN":
-            if not inner:
-                self._unclear(start, stop)
-            return start, stop, self._within(inner, start, stop)
-        # WINDOW name AS (RANGE INTERVAL ... PRECEDING): both streams look back that far.
-        words = [token.text.upper() for token in inner]
-        if len(words) < 7 or words[1:4] != ["AS", "(", "RANGE"] or words[-2:] != ["PRECEDING", ")"]:
-            return None
-        return start, stop, self._length(inner[4:-2], start, stop)
-
-    def _within(self, inner: list[Any], start: int, stop: int) -> Within:
-        words = [token.text.upper() for token in inner]
-        if words[-1] not in ("PRECEDING", "FOLLOWING"):
-            return self._length(inner, start, stop)
-        bounds: dict[str, str] = {}
-        piece: list[Any] = []
-        for token, word in zip(inner, words, strict=True):
-            if word in ("PRECEDING", "FOLLOWING"):
-                if word in bounds or not piece:
-                    self._unclear(start, stop)
-                bounds[word] = self._length(piece, start, stop)
-                piece = []
-            elif word != "AND" or piece:
-                piece.append(token)
-        return bounds.get("PRECEDING", "0 seconds"), bounds.get("FOLLOWING", "0 seconds")
-
-    def _length(self, tokens: list[Any], start: int, stop: int) -> str:
-        length = self.text[tokens[0].start : tokens[-1].end + 1] if tokens else ""
-        length = re.sub(r"(?i)^\s*interval\b", "", length)
-        length = " ".join(length.replace("'", " ").replace('"', " ").split())
-        try:
-            parse_duration(length, "WITHIN")
-        except WindowError as error:
-            raise WindowError(
-                error.what, detail=_marked(self.text, start, stop), hint=_WITHIN_FORMS
-            ) from None
-        return length
-
-    def _unclear(self, start: int, stop: int) -> NoReturn:
-        raise WindowError(
-            "the WITHIN clause is not complete",
-            detail=_marked(self.text, start, stop),
-            hint=_WITHIN_FORMS,
-        )
-
-
-_WITHIN_FORMS = (
-    "write WITHIN 10 minutes, WITHIN INTERVAL 90 SECONDS, or"
-    " WITHIN 5 minutes PRECEDING AND 1 minute FOLLOWING"
-)
-
-
-def _marked(text: str, start: int, end: int) -> str:
-    return PredicateError("", text=text, start=start, end=end).detail
-
-
-def _quoted(text: str, token: Any) -> bool:
-    return text[token.start : token.start + 1] in "`'\""
-
-
 class _QueryReader(Reader):
     """One query on its way through the parser."""
 
@@ -276,7 +92,7 @@ class _QueryReader(Reader):
         self.relations: list[Relation] = []
         self.case_sensitive = case_sensitive
         names = [column.name.casefold() for columns in streams.values() for column in columns]
-        clauses = _Clauses(text, online="online" in names)
+        clauses = Clauses(text, online="online" in names)
         self.source = clauses.source
         self.within = clauses.within
         self.aggregates: list[Aggregate] = []
@@ -418,7 +234,7 @@ class _QueryReader(Reader):
         found: list[tree.Expr] = []
         for node in group.expressions:
             target = self._group_target(node, root)
-            if _is_call(target, _WINDOW_CALL):
+            if _is_call(target, WINDOW_CALL):
                 self._set_window(target)
             else:
                 expr = self._expression(target)
@@ -524,7 +340,7 @@ class _QueryReader(Reader):
             if taken[item.name.casefold()] > 1:
                 raise OptionError(
                     f"two columns of the result would be called {item.name!r}",
-                    detail=_marked(self.text, item.expr.start, item.expr.end),
+                    detail=marked(self.text, item.expr.start, item.expr.end),
                     hint="give one of them another name with AS",
                 )
         return items
@@ -618,7 +434,7 @@ class _QueryReader(Reader):
                     "FILTER after an aggregate is not supported",
                     "write sum(CASE WHEN condition THEN value END)",
                 )
-        if _is_call(node, _WINDOW_CALL) or self._is_window_column(node):
+        if _is_call(node, WINDOW_CALL) or self._is_window_column(node):
             if not self.windows_allowed:
                 self._raise(
                     node,
@@ -633,7 +449,7 @@ class _QueryReader(Reader):
             if name == "struct":
                 # Its fields would get the names of columns that only exist in here.
                 self._raise(node, "struct() has no names here", "write named_struct('k', r.k)")
-            if name in OTHER_AGGREGATES and self.place != "join predicate":
+            if name in OTHER_AGGREGATES:
                 self._raise(
                     node,
                     f"{name}() is not among the aggregates that are supported",
@@ -675,7 +491,7 @@ class _QueryReader(Reader):
 
     def _special(self, node: exp.Expr) -> tree.Expr | None:
         start, end = self._span(node)
-        if self.windows_allowed and _is_call(node, _WINDOW_CALL):
+        if self.windows_allowed and _is_call(node, WINDOW_CALL):
             if self._window_call(node) != self.window:
                 self._raise(node, "this is not the window of GROUP BY", "write it the same way")
             return tree.Slot(number=tree.WINDOW, start=start, end=end)
@@ -726,7 +542,7 @@ _LEAVES = (exp.Column, exp.Literal, exp.Identifier, exp.Boolean, exp.Null, exp.D
 def _as_written(node: exp.Expr) -> str:
     """A name for an item that has none: its own text."""
     text = node.sql(dialect=PlainSpark, comments=False, normalize_functions=False)
-    return text.replace(_WINDOW_CALL, "window")
+    return text.replace(WINDOW_CALL, "window")
 
 
 def _bare(node: exp.Expr) -> exp.Expr:

@@ -1,0 +1,128 @@
+"""The runs of one unit: what is stored, and what a batch adds, merges and drops. No IO."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from thetastream.engine.manifest import Manifest
+from thetastream.index.chain import Run
+from thetastream.index.layout import Layout, Stored
+from thetastream.index.part import PartMeta
+
+
+@dataclass(frozen=True)
+class PutPart:
+    """A part is to be stored."""
+
+    meta: PartMeta
+    data: pa.Buffer
+    part: Stored
+
+
+@dataclass(frozen=True)
+class DropPart:
+    """A part is no longer needed."""
+
+    meta: PartMeta
+
+
+class Store(Protocol):
+    """What a unit may ask of its stored state."""
+
+    def part(self, meta: PartMeta, layout: Layout) -> Stored:
+        """A part."""
+
+    def view(self, meta: PartMeta) -> pa.RecordBatch:
+        """A view that was not sent yet."""
+
+
+class Shelf:
+    """The chains of a manifest, with the parts that this batch made."""
+
+    def __init__(
+        self, number: int, manifest: Manifest, layouts: Sequence[Layout], store: Store
+    ) -> None:
+        """`layouts` are those of the manifest's chains."""
+        self._number = number
+        self._manifest = manifest
+        self._layouts = layouts
+        self._store = store
+        self._fresh: dict[str, Stored] = {}
+        self._dropped: list[PartMeta] = []
+
+    @property
+    def made(self) -> Iterable[Stored]:
+        """The parts that this batch made and that are still needed."""
+        return self._fresh.values()
+
+    def metas(self, chain: int) -> Iterator[PartMeta]:
+        """The live parts of a chain."""
+        return self._manifest.chains[chain].parts()
+
+    def part(self, chain: int, meta: PartMeta) -> Stored:
+        """A part of a chain."""
+        fresh = self._fresh.get(meta.id)
+        return fresh if fresh is not None else self._store.part(meta, self._layouts[chain])
+
+    def expire(self, watermark: int | None) -> None:
+        """Drop what nothing to come can match."""
+        for chain in self._manifest.chains:
+            self._dropped += chain.expire(watermark)
+
+    def add(self, chain: int, parts: Iterable[Stored]) -> None:
+        """A run of parts; nothing is written yet, it may still be merged."""
+        self._manifest.chains[chain].insert(self._run(chain, parts))
+
+    def _run(self, chain: int, parts: Iterable[Stored]) -> Run:
+        metas = []
+        for part in parts:
+            name = f"{self._manifest.sequence}-{self._number}-{chain}-{len(self._fresh)}"
+            self._fresh[name] = part
+            metas.append(
+                PartMeta(
+                    id=name,
+                    rows=len(part),
+                    bytes=0,
+                    low=part.low,
+                    high=part.high,
+                    pairs=part.pairs,
+                )
+            )
+        return Run(tuple(metas))
+
+    def merge(self, watermark: int | None) -> None:
+        """Merge the runs that are due."""
+        for number, chain in enumerate(self._manifest.chains):
+            while (due := chain.merge_due()) is not None:
+                sub, runs = due
+                parts = [self.part(number, meta) for run in runs for meta in run.parts]
+                merged = self._run(number, self._layouts[number].merged(parts, watermark))
+                self._dropped += chain.replace(sub, runs, merged)
+
+    def written(self) -> Iterator[PutPart | DropPart]:
+        """Drop what is no longer needed, and write what this batch made and kept."""
+        for meta in self._dropped:
+            if self._fresh.pop(meta.id, None) is None:
+                yield DropPart(meta)
+        for chain in self._manifest.chains:
+            for sub in chain.subs:
+                for position, run in enumerate(sub.runs):
+                    if any(meta.id in self._fresh for meta in run.parts):
+                        metas = []
+                        for meta in run.parts:
+                            put = _put(meta, self._fresh[meta.id])
+                            metas.append(put.meta)
+                            yield put
+                        sub.runs[position] = Run(tuple(metas))
+
+
+def _put(meta: PartMeta, part: Stored) -> PutPart:
+    data = part.to_bytes(compress=True)
+    checksum = zlib.crc32(data)
+    final = replace(meta, id=f"{meta.id}-{checksum:08x}", bytes=data.size, checksum=checksum)
+    return PutPart(final, data, part)

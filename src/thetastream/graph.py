@@ -1,0 +1,208 @@
+"""A join of three streams, ready to run: what `thetastream.spec.JoinSpec` is to two.
+
+TriJoin's units are in three groups, one a stream. A unit of a group stores tuples of the group's
+stream; the tuples of the other two streams visit it. Where a visitor meets stored tuples, the pairs
+are kept there as intermediate results, and a visitor of the third stream completes them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from thetastream.spec import (
+    Arithmetic,
+    Equality,
+    Range,
+    RangeKind,
+    Routing,
+    StreamSpec,
+    digest,
+    range_from,
+    stream_from,
+    streams_fingerprint,
+)
+
+PAIRS = ((0, 1), (0, 2), (1, 2))
+
+
+class Scheme(enum.StrEnum):
+    """TriJoin's two schemes."""
+
+    SYMMETRIC = "symmetric"
+    """The cyclic join: every result is completed where its oldest member is stored."""
+    SEMI_SYMMETRIC = "semi-symmetric"
+    """The chain join: what the middle stream's new tuples make with the first end's stored ones
+    goes on to the second end."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two streams as the kernel sees them; a `thetastream.spec.Pairing`."""
+
+    streams: tuple[StreamSpec, ...]
+    equality: Equality | None
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edge:
+    """What the kernel checks between two of the streams; keys are those of `TriSpec.streams`."""
+
+    equality: Equality | None
+    ranges: tuple[Range, ...]
+    joined: bool
+    """Whether the predicate compares the two; if not, at most the window does."""
+
+    @property
+    def rank(self) -> int:
+        """How few pairs it lets through, judged by its kind: the lower, the fewer."""
+        if self.equality is not None:
+            return 0
+        kinds = {item.kind for item in self.ranges}
+        if RangeKind.BAND in kinds:
+            return 1
+        if RangeKind.INEQUALITY in kinds:
+            return 2
+        return 3 if self.joined else 4
+
+    @property
+    def kind(self) -> str:
+        """Its kind in a word."""
+        return ("equality", "band", "inequality", "arbitrary", "none")[self.rank]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """How the units of a group share the tuples of its stream."""
+
+    routing: Routing
+    """Hash or band: by a key. Random: by content."""
+    key: int | None = None
+    """The key of the group's own stream."""
+    width: int | float | None = None
+    """Of a band's bucket, in units of the key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriSpec:
+    """A three-way join."""
+
+    streams: tuple[StreamSpec, ...]
+    edges: tuple[Edge, ...]
+    """Of the pairs in `PAIRS`."""
+    scheme: Scheme
+    order: tuple[int, ...]
+    """The order in which a batch's streams are handled; a chain's middle stream is the second."""
+    reach: tuple[tuple[int | None, ...], ...]
+    """How much later than a tuple of one stream a partner of another may be, in microseconds;
+    None without a limit."""
+    units: tuple[int, ...]
+    """Units in each group; unit u of all groups are one."""
+    placements: tuple[Placement, ...]
+    packed: bool = True
+    """Whether intermediate results are packs of a hub and its partners, or single pairs."""
+    recheck_sql: str | None = None
+    archive_period: int | None = None
+    newest: int | None = None
+    after: str = ""
+    predicate: str = ""
+    origin: str = ""
+
+    @property
+    def stages(self) -> tuple[tuple[int, ...], ...]:
+        """The groups of the units of each stage."""
+        if self.scheme is Scheme.SYMMETRIC:
+            return (self.order,)
+        first, middle, last = self.order
+        return (first, middle), (last,)
+
+    def edge(self, one: int, two: int) -> Edge:
+        """What is checked between two streams."""
+        return self.edges[PAIRS.index((min(one, two), max(one, two)))]
+
+    def pair(self, one: int, two: int) -> Pair:
+        """Two streams, the lower number first, for the kernel."""
+        return self._pairs[PAIRS.index((min(one, two), max(one, two)))]
+
+    @cached_property
+    def _pairs(self) -> tuple[Pair, ...]:
+        return tuple(
+            Pair((self.streams[one], self.streams[two]), edge.equality, edge.ranges)
+            for (one, two), edge in zip(PAIRS, self.edges, strict=True)
+        )
+
+    def hub(self, new: int, stored: int) -> int:
+        """Which of two streams is the hub of their packs: the one with the stronger predicate on
+        the third stream, which looks for it; the new tuple's where both are as strong."""
+        third = 3 - new - stored
+        ranks = self.edge(new, third).rank, self.edge(stored, third).rank
+        return stored if ranks[1] < ranks[0] else new
+
+    def keeps(self, stream: int) -> int | None:
+        """For how long after its own time a stored tuple of the stream is visited with success."""
+        if self.scheme is Scheme.SEMI_SYMMETRIC and stream != self.order[1]:
+            return self.reach[stream][self.order[1]]
+        # The visitor and the one that completes the result are both still to come.
+        return _least(length for other, length in enumerate(self.reach[stream]) if other != stream)
+
+    def to_json(self) -> str:
+        """The spec as text that `from_json` reads."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> TriSpec:
+        """The spec that `to_json` wrote."""
+        raw: dict[str, Any] = json.loads(text)
+        plain = ("packed", "recheck_sql", "archive_period", "newest", "after", "predicate")
+        return cls(
+            streams=tuple(stream_from(stream) for stream in raw["streams"]),
+            edges=tuple(
+                Edge(
+                    equality=Equality(**edge["equality"]) if edge["equality"] else None,
+                    ranges=tuple(range_from(item) for item in edge["ranges"]),
+                    joined=edge["joined"],
+                )
+                for edge in raw["edges"]
+            ),
+            scheme=Scheme(raw["scheme"]),
+            order=tuple(raw["order"]),
+            reach=tuple(tuple(row) for row in raw["reach"]),
+            units=tuple(raw["units"]),
+            placements=tuple(
+                Placement(**{**item, "routing": Routing(item["routing"])})
+                for item in raw["placements"]
+            ),
+            origin=raw["origin"],
+            **{name: raw[name] for name in plain},
+        )
+
+    def fingerprint(self) -> dict[str, str]:
+        """Named parts of the query that stored state depends on, each as a short text."""
+        return {
+            **streams_fingerprint(self.streams, self.predicate),
+            "edges": digest([dataclasses.asdict(edge) for edge in self.edges]),
+            "window": digest(self.reach),
+            "scheme": f"{self.scheme.value} {self.order}",
+            "units": ",".join(str(count) for count in self.units),
+            "placements": digest([dataclasses.asdict(item) for item in self.placements]),
+            "intermediate": "packed" if self.packed else "pairs",
+            "aggregates": self.after or "none",
+        }
+
+
+def _least(lengths: Iterable[int | None]) -> int | None:
+    return min((length for length in lengths if length is not None), default=None)
+
+
+def content_range(edge: Edge, side: int, key: int) -> Range | None:
+    """The band of an edge on that key of one side (0 or 1), by which the other side is sent."""
+    for item in edge.ranges:
+        if item.kind is RangeKind.BAND and item.of(side) == key:
+            return item if item.arithmetic is not Arithmetic.NONE else None
+    return None

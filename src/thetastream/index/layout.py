@@ -1,0 +1,149 @@
+"""What the entries of an index are made of: how they are cut, merged, stored and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from thetastream import arrow
+from thetastream.index.encoding import Int64s
+from thetastream.index.packing import Links, Packs, pack, together_pairs, until
+from thetastream.index.part import Part, SortOrder, Tuples, together
+from thetastream.spec import StreamSpec
+
+PART_BYTES = 12 * 1024**2
+"""Arrow bytes of a part before compression: the state store's channel needs about ten times a
+value's size in memory, and a probe wants few parts."""
+
+
+class Stored(Protocol):
+    """A part of an index, of tuples or of packs."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def pairs(self) -> int:
+        """Intermediate results in it."""
+
+    @property
+    def low(self) -> tuple[int, ...]:
+        """The smallest value of each key."""
+
+    @property
+    def high(self) -> tuple[int, ...]:
+        """The largest value of each key."""
+
+    def to_bytes(self, *, compress: bool = False) -> pa.Buffer:
+        """The part as it is stored."""
+
+
+class Layout(Protocol):
+    """The kind of an index's parts."""
+
+    @property
+    def what(self) -> str:
+        """What is in a part, for messages."""
+
+    def decode(self, data: pa.Buffer | bytes) -> Stored:
+        """The part in stored bytes."""
+
+    def merged(self, parts: Sequence[Stored], watermark: int | None) -> Iterator[Stored]:
+        """One run of all the parts, without what the watermark has passed."""
+
+
+@dataclass(frozen=True)
+class TupleLayout:
+    """Tuples of one stream."""
+
+    stream: StreamSpec
+    order: SortOrder
+
+    @property
+    def what(self) -> str:
+        """What is in a part."""
+        return f"stream {self.stream.name!r}"
+
+    def decode(self, data: pa.Buffer | bytes) -> Part:
+        """The part in stored bytes."""
+        tuples = Tuples.encode(arrow.from_bytes(data), self.stream)
+        return Part(tuples.batch, tuples.keys, self.order)
+
+    def cut(self, tuples: Tuples) -> Iterator[Part]:
+        """Sorted tuples as parts of bounded size."""
+        rows = len(tuples)
+        step = max(1, min(rows, rows * PART_BYTES // max(1, tuples.batch.nbytes)))
+        for start in range(0, rows, step):
+            piece = tuples.slice(start, min(start + step, rows))
+            yield Part(piece.batch, piece.keys, self.order)
+
+    def merged(self, parts: Sequence[Stored], watermark: int | None) -> Iterator[Part]:
+        """One run of all the parts; what is old goes with its run, not tuple by tuple."""
+        mine = [part for part in parts if isinstance(part, Part)]
+        yield from self.cut(together(mine).sorted(self.order))
+
+
+@dataclass(frozen=True)
+class PackLayout:
+    """Packs of hubs of one stream with partners of another."""
+
+    hub: StreamSpec
+    member: StreamSpec
+    order: SortOrder
+    """Of the hubs: by the keys with which the third stream looks for them."""
+    reach: tuple[int | None, int | None]
+    """How much later than the hub and the member a tuple of the third stream may be."""
+    packed: bool = True
+
+    @property
+    def what(self) -> str:
+        """What is in a part."""
+        return f"pairs of {self.hub.name!r} and {self.member.name!r}"
+
+    def decode(self, data: pa.Buffer | bytes) -> Packs:
+        """The packs in stored bytes."""
+        hubs, members, links = arrow.sections_from_bytes(data)
+        latest, count = np.asarray(hubs.column("until")), np.asarray(hubs.column("count"))
+        own = hubs.select([name for name in hubs.schema.names if name not in ("until", "count")])
+        tuples = Tuples.encode(own, self.hub)
+        return Packs(
+            Part(own, [*tuples.keys, latest], self.order),
+            count.astype(np.int64),
+            np.asarray(links.column("link")).astype(np.int64),
+            Tuples.encode(members, self.member),
+        )
+
+    def pairs(self, hubs: Tuples, hub_rows: Int64s, members: Tuples, rows: Int64s) -> Links:
+        """Pairs with the time until which they matter."""
+        latest = np.minimum(
+            until(_times(hubs, self.hub), self.reach[0], hub_rows),
+            until(_times(members, self.member), self.reach[1], rows),
+        )
+        return Links(hubs, hub_rows, members, rows, latest)
+
+    def cut(self, pairs: Links) -> Iterator[Packs]:
+        """Pairs as packs in parts of bounded size."""
+        whole = pack(pairs, self.order, packed=self.packed)
+        pieces = max(1, min(len(whole), -(-whole.nbytes // PART_BYTES)))
+        if pieces == 1:
+            yield whole
+            return
+        for rows in np.array_split(np.arange(len(whole)), pieces):
+            yield whole.take(rows)
+
+    def merged(self, parts: Sequence[Stored], watermark: int | None) -> Iterator[Packs]:
+        """One run of all the packs; members that the watermark has passed are trimmed."""
+        found = [part.unpacked() for part in parts if isinstance(part, Packs)]
+        whole = together_pairs(found)
+        whole = self.pairs(whole.hubs, whole.hub_rows, whole.members, whole.member_rows)
+        if watermark is not None:
+            whole = whole.keep(np.flatnonzero(whole.until >= watermark))
+        if len(whole.until):
+            yield from self.cut(whole)
+
+
+def _times(tuples: Tuples, stream: StreamSpec) -> Int64s | None:
+    return None if stream.time is None else tuples.keys[stream.time]

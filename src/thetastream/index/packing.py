@@ -1,0 +1,187 @@
+"""TuplePacking: intermediate results as a hub tuple with its many partners, columnar.
+
+A pack is one entry of the index: its hub, and links to the partners. The entries are sorted like a
+run, by the keys with which the third stream looks for the hub; each partner is stored once,
+however many hubs it belongs to. A pair of tuples is a pack of one partner, so that the plain pair
+structure is the same thing with every hub and every partner repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from thetastream import arrow
+from thetastream.index.encoding import INT64_MAX, Int64s
+from thetastream.index.part import Part, SortOrder, Tuples, sort_order, together
+from thetastream.index.probe import Pairs, Probe, expand
+
+_UNTIL, _COUNT, _LINK = "until", "count", "link"
+
+
+class Links(NamedTuple):
+    """Pairs of tuples: which hub belongs to which member, and until when that matters."""
+
+    hubs: Tuples
+    hub_rows: Int64s
+    members: Tuples
+    member_rows: Int64s
+    until: Int64s
+    """The last time at which the third stream can complete the pair."""
+
+    def keep(self, which: Int64s) -> Links:
+        """Some of the pairs."""
+        return self._replace(
+            hub_rows=self.hub_rows[which],
+            member_rows=self.member_rows[which],
+            until=self.until[which],
+        )
+
+
+class Packs:
+    """Packs that can be probed: a `thetastream.index.part.Part` of hubs, and their partners."""
+
+    def __init__(self, hubs: Part, counts: Int64s, links: Int64s, members: Tuples) -> None:
+        """`counts` says how many of the `links` into `members` belong to each hub, in order."""
+        self.hubs = hubs
+        self.counts = counts
+        self.links = links
+        self.members = members
+
+    def __len__(self) -> int:
+        return len(self.hubs)
+
+    @property
+    def pairs(self) -> int:
+        """Intermediate results in the packs."""
+        return len(self.links)
+
+    @property
+    def low(self) -> tuple[int, ...]:
+        """The smallest value of each key of the hubs, and of the time until they matter."""
+        return self.hubs.low
+
+    @property
+    def high(self) -> tuple[int, ...]:
+        """The largest value of each key of the hubs, and of the time until they matter."""
+        return self.hubs.high
+
+    @cached_property
+    def ends(self) -> Int64s:
+        """Where the links of each hub end."""
+        return np.cumsum(self.counts)
+
+    @property
+    def nbytes(self) -> int:
+        """Arrow bytes."""
+        return int(self.hubs.batch.nbytes + self.members.batch.nbytes) + 4 * len(self.links)
+
+    def to_bytes(self, *, compress: bool = False) -> pa.Buffer:
+        """The packs as they are stored and sent."""
+        hubs = self.hubs.batch.append_column(_UNTIL, pa.array(self.hubs.keys[-1]))
+        hubs = hubs.append_column(_COUNT, pa.array(self.counts, pa.int32()))
+        links = pa.RecordBatch.from_arrays([pa.array(self.links, pa.int32())], [_LINK])
+        return arrow.sections_to_bytes(hubs, self.members.batch, links, compress=compress)
+
+    def unpacked(self) -> Links:
+        """The pairs in the packs; each has the time of its whole pack."""
+        rows = np.repeat(np.arange(len(self.hubs)), self.counts)
+        hubs = Tuples(self.hubs.batch, self.hubs.keys[:-1])
+        return Links(hubs, rows, self.members, self.links, self.hubs.keys[-1][rows])
+
+    def take(self, rows: Int64s) -> Packs:
+        """The packs at those positions, which ascend."""
+        if len(rows) == len(self):
+            return self
+        begin = self.ends[rows] - self.counts[rows]
+        chosen = np.concatenate(
+            [np.empty(0, dtype=np.int64), *(p for _, p in expand(begin, self.ends[rows], 1 << 62))]
+        )
+        used, links = np.unique(self.links[chosen], return_inverse=True)
+        hubs = self.hubs.take(rows)
+        return Packs(
+            Part(hubs.batch, hubs.keys, self.hubs.order),
+            self.counts[rows],
+            links,
+            self.members.take(used),
+        )
+
+
+def pack(pairs: Links, order: SortOrder, *, packed: bool) -> Packs:
+    """Packs of the pairs, or with `packed` False one entry a pair."""
+    hub_rows, member_rows, until = pairs.hub_rows, pairs.member_rows, pairs.until
+    if packed:
+        hubs, entry = np.unique(hub_rows, return_inverse=True)
+        latest = np.full(len(hubs), np.iinfo(np.int64).min)
+        np.maximum.at(latest, entry, until)
+    else:
+        hubs, entry, latest = hub_rows, np.arange(len(hub_rows)), until
+    keys = [key[hubs] for key in pairs.hubs.keys]
+    sorting = sort_order(keys, order)
+    if sorting is None:
+        sorting = np.arange(len(hubs))
+    place = np.empty(len(hubs), dtype=np.int64)
+    place[sorting] = np.arange(len(hubs))
+    by_hub = np.argsort(place[entry], kind="stable")
+    if packed:
+        used, links = np.unique(member_rows[by_hub], return_inverse=True)
+    else:
+        used, links = member_rows[by_hub], np.arange(len(by_hub))
+    chosen = hubs[sorting]
+    part = Part(
+        pairs.hubs.batch.take(pa.array(chosen)),
+        [*(key[sorting] for key in keys), latest[sorting]],
+        order,
+    )
+    counts = np.bincount(place[entry], minlength=len(hubs)).astype(np.int64)
+    return Packs(part, counts, links.astype(np.int64), pairs.members.take(used))
+
+
+def together_pairs(items: Sequence[Links]) -> Links:
+    """All the pairs of several."""
+    hubs = together([item.hubs for item in items])
+    members = together([item.members for item in items])
+    hub_rows, member_rows = [], []
+    hub_base = member_base = 0
+    for item in items:
+        hub_rows.append(item.hub_rows + hub_base)
+        member_rows.append(item.member_rows + member_base)
+        hub_base += len(item.hubs)
+        member_base += len(item.members)
+    return Links(
+        hubs,
+        np.concatenate(hub_rows),
+        members,
+        np.concatenate(member_rows),
+        np.concatenate([item.until for item in items]),
+    )
+
+
+def until(times: Int64s | None, reach: int | None, rows: Int64s) -> Int64s:
+    """The last time at which a partner of some tuples may come."""
+    if times is None or reach is None:
+        return np.full(len(rows), INT64_MAX)
+    return np.minimum(times[rows], INT64_MAX - max(0, reach)) + reach
+
+
+def complete(
+    by_hub: Probe, by_member: Probe, member_key: int | None, packs: Packs, rows: Int64s, limit: int
+) -> Iterator[tuple[Int64s, Pairs]]:
+    """Probing tuples with the hubs and the members of the packs that they complete.
+
+    The hub's keys are a filter before the members are looked at, each of which is checked as well.
+    """
+    for probing, hubs in by_hub.matches(packs.hubs, rows, limit):
+        ends = packs.ends[hubs]
+        for which, link in expand(ends - packs.counts[hubs], ends, limit):
+            members = packs.links[link]
+            found = probing[which]
+            keep = by_member.satisfied(packs.members, member_key, (found, members))
+            if keep.all():
+                yield found, (hubs[which], members)
+            elif keep.any():
+                yield found[keep], (hubs[which][keep], members[keep])
