@@ -18,11 +18,13 @@ from typing import Any
 from thetastream.spec import (
     Arithmetic,
     Equality,
+    Kept,
     Range,
     RangeKind,
     Routing,
     StreamSpec,
     digest,
+    more_units,
     range_from,
     stream_from,
     streams_fingerprint,
@@ -115,12 +117,12 @@ class TriSpec:
     origin: str = ""
 
     @property
-    def stages(self) -> tuple[tuple[int, ...], ...]:
-        """The groups of the units of each stage."""
+    def stages(self) -> tuple[Stage, ...]:
+        """The one stage of the symmetric scheme, or the two of the semi-symmetric one."""
         if self.scheme is Scheme.SYMMETRIC:
-            return (self.order,)
+            return (Stage(self, 0, self.order),)
         first, middle, last = self.order
-        return (first, middle), (last,)
+        return Stage(self, 0, (first, middle)), Stage(self, 1, (last,))
 
     def edge(self, one: int, two: int) -> Edge:
         """What is checked between two streams."""
@@ -194,6 +196,61 @@ class TriSpec:
             "intermediate": "packed" if self.packed else "pairs",
             "aggregates": self.after or "none",
         }
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Units that work at the same time, and the groups that they are of."""
+
+    spec: TriSpec
+    number: int
+    groups: tuple[int, ...]
+
+    @property
+    def units(self) -> int:
+        """Units in all; unit u of each group are one."""
+        return max(self.spec.units[group] for group in self.groups)
+
+    @property
+    def first_unit(self) -> int:
+        """The number of its first unit: those of a second stage come after the first's."""
+        return sum(stage.units for stage in self.spec.stages[: self.number])
+
+    @cached_property
+    def meetings(self) -> tuple[tuple[int, int], ...]:
+        """Whose tuples meet whose stored tuples to make intermediate results."""
+        return tuple(
+            (new, stored)
+            for stored in self.groups
+            for new in self.spec.order
+            if new != stored and self.spec.edge(new, stored).joined
+        )
+
+    def chains(self) -> tuple[Kept, ...]:
+        """How long what each index holds is kept: of the groups' tuples, then of the packs."""
+        spec = self.spec
+        stored = []
+        for group in self.groups:
+            keeps = spec.keeps(group)
+            period = None if keeps is None else spec.archive_period
+            stored.append(Kept(spec.streams[group].time, keeps, period))
+        packs = []
+        for new, group in self.meetings:
+            hub = spec.streams[spec.hub(new, group)]
+            windowed = any(length is not None for row in spec.reach for length in row)
+            # The key after the hub's own says until when a pack matters.
+            time = len(hub.keys) if windowed else None
+            packs.append(Kept(time, 0 if windowed else None, spec.archive_period))
+        return (*stored, *packs)
+
+    def fingerprint(self) -> dict[str, str]:
+        """The join's."""
+        return self.spec.fingerprint()
+
+    def allows(self, name: str, stored: str) -> bool:
+        """Whether a part of the fingerprint may have been otherwise without losing a result."""
+        spread = all(item.routing is Routing.RANDOM for item in self.spec.placements)
+        return name == "units" and spread and more_units(self.spec.units, stored)
 
 
 def _least(lengths: Iterable[int | None]) -> int | None:

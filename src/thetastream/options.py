@@ -19,6 +19,22 @@ Topology = Literal["auto", "hash", "contrand", "random", "band", "matrix"]
 - `matrix`: every tuple is stored in a whole row or column of units; the baseline.
 """
 
+Scheme = Literal["auto", "symmetric", "semi-symmetric", "tree"]
+"""How three streams are joined.
+
+- `auto`: symmetric for a cyclic join, semi-symmetric for a chain; a tree for more than three.
+- `symmetric`: every result is completed where its oldest member is stored, in one stage.
+- `semi-symmetric`: as that, but what the middle stream makes with one end goes on to the other end.
+- `tree`: two-way joins one after the other; the baseline, and the way for four and more streams.
+"""
+
+Intermediate = Literal["packed", "pairs"]
+"""How a three-way join keeps its intermediate results.
+
+- `packed`: a hub tuple with its many partners (TuplePacking).
+- `pairs`: every pair on its own; for comparison.
+"""
+
 Aggregation = Literal["auto", "enumerate"]
 """How a query aggregates.
 
@@ -34,8 +50,8 @@ class JoinOptions:
     """Choices for one join; each has a good default."""
 
     topology: Topology = "auto"
-    units: int | tuple[int, int] | Literal["auto"] = "auto"
-    """Units in all, or units that store the first and the second stream (BiStream's m and n)."""
+    units: int | tuple[int, ...] | Literal["auto"] = "auto"
+    """Units in all, or units that store each of the streams (BiStream's m and n)."""
     subgroups: tuple[int, int] | Literal["auto"] = "auto"
     """ContRand's d and e: into how many subgroups each side's units are divided."""
     bucket_width: float | Literal["auto"] = "auto"
@@ -50,6 +66,14 @@ class JoinOptions:
     """Where the aggregates of a query are computed."""
     update_batches: int = 1
     """Batches after which the units send their aggregates: fewer updates, less to merge."""
+    scheme: Scheme = "auto"
+    """How three streams are joined."""
+    intermediate: Intermediate = "packed"
+    """How a three-way join keeps its intermediate results."""
+    full_history: bool = False
+    """Allow three and more streams without a window: intermediate results are kept for ever."""
+    cross: bool = False
+    """Allow a stream that the predicate compares with no other."""
     functions: tuple[str, ...] = ()
     """Names of your own deterministic SQL functions that the predicate may call."""
 
@@ -65,13 +89,23 @@ class JoinOptions:
                 f"unknown aggregation {self.aggregation!r}",
                 hint='choose "auto" or "enumerate"',
             )
+        if self.scheme not in Scheme.__args__:  # type: ignore[attr-defined]
+            raise OptionError(
+                f"unknown scheme {self.scheme!r}",
+                hint=f"choose one of {', '.join(Scheme.__args__)}",  # type: ignore[attr-defined]
+            )
+        if self.intermediate not in Intermediate.__args__:  # type: ignore[attr-defined]
+            raise OptionError(
+                f"unknown intermediate {self.intermediate!r}", hint='choose "packed" or "pairs"'
+            )
         if self.units != "auto" and not _is_count(self.units, MAX_UNITS):
             raise OptionError(
                 f"units={self.units!r} is not a number of units",
-                hint=f'give a number from 1 to {MAX_UNITS}, a pair of them, or "auto"',
+                hint=f'give a number from 1 to {MAX_UNITS}, one for each stream, or "auto"',
             )
         if self.subgroups != "auto":
-            if not isinstance(self.subgroups, tuple) or not _is_count(self.subgroups, MAX_UNITS):
+            pair = isinstance(self.subgroups, tuple) and len(self.subgroups) == 2
+            if not pair or not _is_count(self.subgroups, MAX_UNITS):
                 raise OptionError(
                     f"subgroups={self.subgroups!r} is not a pair of numbers",
                     hint='give (d, e), both at least 1, or "auto"',
@@ -103,7 +137,7 @@ class JoinOptions:
 
 
 def _is_count(value: object, most: int) -> bool:
-    """Whether it is a number from 1 to `most`, or a pair of them."""
+    """Whether it is a number from 1 to `most`, or several of them."""
     if isinstance(value, tuple):
-        return len(value) == 2 and all(_is_count(item, most) for item in value)
+        return len(value) > 1 and all(_is_count(item, most) for item in value)
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most

@@ -61,7 +61,7 @@ def missing_part(meta: PartMeta) -> CorruptRunError:
     )
 
 
-class _Store:
+class Memory:
     """A unit's stored state in a dictionary."""
 
     def __init__(self, parts: dict[str, bytes]) -> None:
@@ -77,6 +77,19 @@ class _Store:
         if meta.id not in self._parts:
             raise missing_part(meta)
         return self._parts[meta.id]
+
+
+def carry_out(step: PutPart | PutView | DropPart | PutManifest, state: UnitState) -> None:
+    """Change the stored state as a unit says."""
+    match step:
+        case PutPart(meta, data, _):
+            state.parts[meta.id] = data.to_pybytes()
+        case PutView(meta, data):
+            state.parts[meta.id] = data.to_pybytes()
+        case DropPart(meta):
+            del state.parts[meta.id]
+        case PutManifest(text):
+            state.manifest = text
 
 
 class Runner:
@@ -111,20 +124,14 @@ class Runner:
             Manifest.new(spec) if state.manifest is None else Manifest.read(state.manifest, spec)
         )
         results: list[pa.RecordBatch] = []
-        store = _Store(state.parts)
+        store = Memory(state.parts)
         unit = Unit(spec, number, manifest, store, chunk_rows=self._chunk_rows)
         for step in unit.process(packs, watermark):
             match step:
                 case Emit(batches):
                     results += batches
-                case PutPart(meta, data, _):
-                    state.parts[meta.id] = data.to_pybytes()
-                case PutView(meta, data):
-                    state.parts[meta.id] = data.to_pybytes()
-                case DropPart(meta):
-                    del state.parts[meta.id]
-                case PutManifest(text):
-                    state.manifest = text
                 case Report():
                     self.reports.append(step)
+                case _:
+                    carry_out(step, state)
         return results

@@ -127,6 +127,16 @@ class Part(Tuples):
         super().__init__(batch, keys)
         self.order = order
 
+    def ordered(self, order: SortOrder) -> Part:
+        """The same tuples sorted otherwise, for a probe that is driven by another key."""
+        if order == self.order:
+            return self
+        if order not in self.memo:
+            tuples = self.sorted(order)
+            self.memo[order] = Part(tuples.batch, tuples.keys, order)
+        found: Part = self.memo[order]
+        return found
+
     def to_bytes(self, *, compress: bool = False) -> pa.Buffer:
         """The part as it is stored."""
         return arrow.to_bytes(self.batch, compress=compress)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from thetastream.graph import TriSpec, content_range
 from thetastream.spec import Routing
 
 
@@ -76,3 +77,23 @@ def squarest(total: int) -> tuple[int, int]:
     while total % rows:
         rows -= 1
     return rows, total // rows
+
+
+def sends(spec: TriSpec, stream: int, group: int) -> bool:
+    """Whether tuples of a stream are sent to a group by their content."""
+    placement, edge = spec.placements[group], spec.edge(stream, group)
+    side = 0 if group < stream else 1
+    if placement.key is None:
+        return False
+    if placement.routing is Routing.HASH:
+        return edge.equality is not None and edge.equality.of(side) == placement.key
+    return content_range(edge, side, placement.key) is not None
+
+
+def messages(spec: TriSpec, stream: int) -> float:
+    """To how many units a tuple of the stream is sent, counted by group, and once to be stored."""
+    total = 1.0
+    for group in range(3):
+        if group != stream:
+            total += 1.0 if sends(spec, stream, group) else float(spec.units[group])
+    return total

@@ -8,6 +8,7 @@ precedence asks for them.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -264,6 +265,20 @@ def columns(expr: Expr) -> Iterator[Column]:
 def streams_of(expr: Expr) -> frozenset[int]:
     """The streams that the expression reads."""
     return frozenset(column.stream for column in columns(expr))
+
+
+def moved(expr: Expr, change: Callable[[Column], Column]) -> Expr:
+    """The expression over other columns."""
+    if isinstance(expr, Column):
+        return change(expr)
+
+    def new(value: Any) -> Any:
+        if isinstance(value, Expr):
+            return moved(value, change)
+        return tuple(map(new, value)) if isinstance(value, tuple) else value
+
+    found = {item.name: new(getattr(expr, item.name)) for item in dataclasses.fields(expr)}
+    return type(expr)(**found)
 
 
 def quote(name: str) -> str:

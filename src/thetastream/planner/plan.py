@@ -45,6 +45,7 @@ from thetastream.planner.window import (
 from thetastream.spec import (
     ColumnSpec,
     Encoding,
+    Equality,
     JoinSpec,
     Range,
     RangeKind,
@@ -137,15 +138,15 @@ def plan_tree(
             f"{len(scope.names.streams)} streams were given; a join takes two",
             hint="write the join of two to a sink, and join a stream from there with the third",
         )
-    plan = _Planner(scope, options, within, time, delay, carried, verify).plan(tree, origin)
+    plan = PairPlanner(scope, options, within, time, delay, carried, verify).plan(tree, origin)
     if plan.spec.window is None and time:
         # Without a window the event time is a column like any other, and may be NULL.
-        return _Planner(scope, options, None, {}, delay, carried, verify).plan(tree, origin)
+        return PairPlanner(scope, options, None, {}, delay, carried, verify).plan(tree, origin)
     return plan
 
 
-class _Planner:
-    """The steps of one plan, in order."""
+class PairPlanner:
+    """The steps of the plan of two streams, in order."""
 
     def __init__(
         self,
@@ -154,9 +155,10 @@ class _Planner:
         within: Within,
         time: Mapping[str, str | None],
         delay: int,
-        carried: tuple[Carried, ...],
-        verify: bool,
+        carried: tuple[Carried, ...] = (EVERYTHING, EVERYTHING),
+        verify: bool = False,
     ) -> None:
+        self.equality: Equality | None = None
         self.delay = delay
         self.verify = verify
         self.compared: tuple[tuple[ColumnSpec, ColumnSpec], ...] = ()
@@ -171,6 +173,7 @@ class _Planner:
         self.recheck: list[Expr] = []
 
     def plan(self, tree: Expr, origin: str) -> Plan:
+        """The plan; afterwards the keys, filters and reports are those of the tree."""
         conjuncts = split(tree)
         rest = [item for item in conjuncts if not self._simple(item)]
         equalities = [f for f in map(_equality, rest) if f is not None]
@@ -183,6 +186,7 @@ class _Planner:
                 if column is not None:
                     table.require(column)
         equality = plan_equalities(equalities, self.scope, self.tables)
+        self.equality = equality.equality
         outcomes = plan_ranges(ranged, self.scope, self.tables)
         self._report_equalities(equality)
         self._report_ranges(outcomes)
@@ -213,7 +217,7 @@ class _Planner:
             routing=choice.spec,
             recheck_sql=self._recheck_sql(conjuncts),
             archive_period=period,
-            predicate=" AND ".join(self._wrapped(item, self.scope.show(item)) for item in conjuncts)
+            predicate=" AND ".join(self.wrapped(item, self.scope.show(item)) for item in conjuncts)
             or "TRUE",
             origin=origin,
         )
@@ -240,7 +244,7 @@ class _Planner:
             self.recheck.append(item)
             self._report(item, ConjunctClass.CONSTANT, "evaluated by Spark on each result")
             return True
-        self.tables[stream].keep(self._wrapped(item, self.scope.own(item)))
+        self.tables[stream].keep(self.wrapped(item, self.scope.own(item)))
         name = self.scope.names.streams[stream]
         self._report(item, ConjunctClass.FILTER, f"filters {name} before its tuples travel")
         return True
@@ -295,14 +299,15 @@ class _Planner:
 
     def _recheck_sql(self, conjuncts: list[Expr]) -> str | None:
         parts = [
-            self._wrapped(item, self.scope.output(item))
+            self.wrapped(item, self.scope.output(item))
             for item in conjuncts
             if item in self.recheck
         ]
         return " AND ".join(parts) if parts else None
 
     @staticmethod
-    def _wrapped(item: Expr, sql: str) -> str:
+    def wrapped(item: Expr, sql: str) -> str:
+        """The text of a conjunct as it stands among others."""
         return f"({sql})" if item.level < Level.NOT else sql
 
     # -- streams --------------------------------------------------------------------------------
@@ -372,12 +377,7 @@ class _Planner:
     def _archive_period(self, window: Window | None) -> int | None:
         keeps = [] if window is None else [window.keeps(0), window.keeps(1)]
         finite = [abs(length) for length in keeps if length is not None]
-        if not finite:
-            return None
-        if self.options.archive_period != "auto":
-            return max(1, parse_duration(self.options.archive_period, "archive_period"))
-        # Tuples outlive a window that is shorter than the delay.
-        return max(1, max(*finite, self.delay) // ARCHIVE_PERIODS)
+        return archive_period(finite, self.options, self.delay) if finite else None
 
     # -- decisions ------------------------------------------------------------------------------
 
@@ -427,6 +427,14 @@ class _Planner:
             Decision("window", describe_window(spec.window, first, second), window_why),
             Decision("archive period", archive, archive_why),
         )
+
+
+def archive_period(lengths: Sequence[int], options: JoinOptions, delay: int) -> int:
+    """The event time that a sub-index spans, for windows of those lengths."""
+    if options.archive_period != "auto":
+        return max(1, parse_duration(options.archive_period, "archive_period"))
+    # Tuples outlive a window that is shorter than the delay.
+    return max(1, max(*lengths, delay) // ARCHIVE_PERIODS)
 
 
 _WHY_DRIVES = {

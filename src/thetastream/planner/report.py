@@ -6,8 +6,9 @@ import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from thetastream.graph import TriSpec
 from thetastream.planner.conjuncts import Conjunct
-from thetastream.planner.costs import Cost
+from thetastream.planner.costs import Cost, messages
 from thetastream.spec import JoinSpec
 
 
@@ -98,6 +99,82 @@ def explain_html(
     head, *rows = _cost_rows(spec, costs)
     parts += [_html_table(head, rows), "</div>"]
     return "".join(parts)
+
+
+def explain_graph(
+    spec: TriSpec, conjuncts: Sequence[Conjunct], decisions: Sequence[Decision]
+) -> str:
+    """The plan of a three-way join as aligned text."""
+    names = [stream.name for stream in spec.streams]
+    lines = [f"Join of {names[0]}, {names[1]} and {names[2]} on {spec.predicate}"]
+    if spec.origin:
+        lines.append(f"  built at {spec.origin}")
+    lines += ["", "Join graph", *drawing(spec)]
+    lines += ["", "Decisions"]
+    lines += _table((d.subject, d.choice, d.reason) for d in decisions)
+    lines += ["", "Conjuncts"]
+    lines += _table((c.text, c.kind.value, c.handling) for c in conjuncts) or ["  none"]
+    lines += ["", "Streams"]
+    for stream in spec.streams:
+        keys = ", ".join(f"{key.sql} ({key.encoding.value})" for key in stream.keys)
+        lines += _table(
+            [
+                (stream.name, "keys", keys or "none"),
+                ("", "filter", stream.filter_sql or "none"),
+            ]
+        )
+    if spec.recheck_sql:
+        lines += ["", "Re-checked by Spark", f"  {spec.recheck_sql}"]
+    lines += ["", "Estimated cost (copies stored and messages sent, one tuple of the stream)"]
+    lines += _table(_message_rows(spec))
+    return "\n".join(lines)
+
+
+def explain_graph_html(
+    spec: TriSpec, conjuncts: Sequence[Conjunct], decisions: Sequence[Decision]
+) -> str:
+    """The plan of a three-way join as HTML that needs nothing else."""
+    names = ", ".join(stream.name for stream in spec.streams)
+    picture = html.escape("\n".join(drawing(spec)))
+    parts = [
+        f"<div><p><b>Join of {html.escape(names)}</b> on "
+        f"<code>{html.escape(spec.predicate)}</code></p><pre>{picture}</pre>",
+        _html_table(
+            ("decision", "choice", "reason"),
+            ((d.subject, d.choice, d.reason) for d in decisions),
+        ),
+        _html_table(
+            ("conjunct", "class", "how it is handled"),
+            ((c.text, c.kind.value, c.handling) for c in conjuncts),
+        ),
+    ]
+    if spec.recheck_sql:
+        parts.append(f"<p>Re-checked by Spark: <code>{html.escape(spec.recheck_sql)}</code></p>")
+    head, *rows = _message_rows(spec)
+    parts += [_html_table(head, rows), "</div>"]
+    return "".join(parts)
+
+
+def drawing(spec: TriSpec) -> list[str]:
+    """The join graph in a few lines."""
+    names = [stream.name for stream in spec.streams]
+    first, middle, last = spec.order
+    one, two = spec.edge(first, middle), spec.edge(middle, last)
+    line = f"  {names[first]} --{one.kind}-- {names[middle]} --{two.kind}-- {names[last]}"
+    ends = spec.edge(first, last)
+    if not ends.joined:
+        return [line]
+    start, stop = 2, len(line) - len(names[last])
+    closing = f"--{ends.kind}--".center(stop - start - 2, "-")
+    return [line, " " * start + "|" + " " * (stop - start - 1) + "|", " " * start + "+" + closing
+            + "-+"]  # fmt: skip
+
+
+def _message_rows(spec: TriSpec) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("stream", "memory", "bandwidth")]
+    for number, stream in enumerate(spec.streams):
+        rows.append((stream.name, "1", f"{messages(spec, number):g}"))
+    return rows
 
 
 def _cost_rows(spec: JoinSpec, costs: Sequence[Cost]) -> list[tuple[str, ...]]:

@@ -72,7 +72,9 @@ def choose(found: Driver, options: JoinOptions, parallelism: int) -> Choice:
             raise _unfit(chosen, found)
     units, units_reason = _units(chosen, options, parallelism)
     subgroups = _subgroups(chosen, options, units)
-    width = _bucket_width(found, options) if found.band is not None else None
+    width = None
+    if found.band is not None and found.band_key is not None:
+        width = bucket_width(found.band, found.band_key, options)
     extent = _extent(found.band) if found.band is not None else 0.0
     costs = []
     for routing in fitting:
@@ -107,7 +109,12 @@ def _unfit(chosen: Routing, found: Driver) -> OptionError:
 
 def _units(routing: Routing, options: JoinOptions, parallelism: int) -> tuple[tuple[int, int], str]:
     if isinstance(options.units, tuple):
-        return options.units, "asked for in the options"
+        if len(options.units) != 2:
+            raise OptionError(
+                f"units={options.units!r} are for {len(options.units)} streams, and there are 2",
+                hint="give one number, or one for each stream",
+            )
+        return (options.units[0], options.units[1]), "asked for in the options"
     total = parallelism if options.units == "auto" else options.units
     reason = (
         f"as many as tasks run at a time ({parallelism})"
@@ -141,12 +148,10 @@ def _extent(band: Range) -> float:
     return max(0.0, float(band.high.value) - float(band.low.value))
 
 
-def _bucket_width(found: Driver, options: JoinOptions) -> int | float:
-    band, key = found.band, found.band_key
-    assert band is not None
+def bucket_width(band: Range, key: KeySpec, options: JoinOptions) -> int | float:
+    """The width of a bucket of the band's key, in units of the key."""
     assert band.low is not None
     assert band.high is not None
-    assert key is not None
     floating = key.encoding in (Encoding.FLOAT, Encoding.FLOAT_NAN_LOW)
     if options.bucket_width == "auto":
         if floating:

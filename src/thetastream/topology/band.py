@@ -47,39 +47,40 @@ class BandBuckets:
         """Where the rows go."""
         assert keys.drive is not None
         assert keys.reach is not None
-        own = self._bucket(keys.drive, stream)
+        own = buckets(keys.drive, self._width, floating=self._floating[stream])
         store = remainder(mixed(own), self._units[stream])
         other = 1 - stream
-        first = self._bucket(keys.reach.first, other)
-        last = self._bucket(keys.reach.last, other)
-        yield from store_and_probe(store, self._probes(other, first, last))
+        first = buckets(keys.reach.first, self._width, floating=self._floating[other])
+        last = buckets(keys.reach.last, self._width, floating=self._floating[other])
+        yield from store_and_probe(store, touched_units(self._units[other], first, last))
 
-    def _bucket(self, keys: Int64s, stream: int) -> Int64s:
-        if not self._floating[stream]:
-            return np.floor_divide(keys, np.int64(min(self._width, INT64_MAX)))
-        with np.errstate(invalid="ignore", over="ignore"):
-            scaled = np.floor(decode_floats(keys) / self._width)
-        # NaN decodes from either end of the encoding, and stays at that end.
-        scaled = np.where(np.isnan(scaled), np.where(keys > 0, np.inf, -np.inf), scaled)
-        return np.clip(scaled, -_FARTHEST, _FARTHEST).astype(np.int64)
 
-    def _probes(
-        self, stored: int, first: Int64s, last: Int64s
-    ) -> Iterator[tuple[int, Bools | None]]:
-        units = self._units[stored]
-        # In unsigned integers a distance wraps to itself, however far the ends are apart.
-        distance = last.view(np.uint64) - first.view(np.uint64)
-        wide = (last >= first) & (distance >= np.uint64(min(MOST_BUCKETS, units)))
-        touched = []
-        for step in range(min(MOST_BUCKETS, units)):
-            with np.errstate(over="ignore"):
-                bucket = first + np.int64(step)
-            inside = (bucket <= last) & (bucket >= first)
-            if not inside.any():
-                break
-            touched.append((remainder(mixed(bucket), units), inside))
-        for unit in range(units):
-            rows = wide
-            for where, inside in touched:
-                rows = rows | (inside & (where == unit))
-            yield unit, rows
+def buckets(keys: Int64s, width: int | float, *, floating: bool) -> Int64s:
+    """The bucket of each key; `floating`: whether the keys encode floats."""
+    if not floating:
+        return np.floor_divide(keys, np.int64(min(width, INT64_MAX)))
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled = np.floor(decode_floats(keys) / width)
+    # NaN decodes from either end of the encoding, and stays at that end.
+    scaled = np.where(np.isnan(scaled), np.where(keys > 0, np.inf, -np.inf), scaled)
+    return np.clip(scaled, -_FARTHEST, _FARTHEST).astype(np.int64)
+
+
+def touched_units(units: int, first: Int64s, last: Int64s) -> Iterator[tuple[int, Bools | None]]:
+    """For each unit the rows whose buckets, from first to last, it has one of."""
+    # In unsigned integers a distance wraps to itself, however far the ends are apart.
+    distance = last.view(np.uint64) - first.view(np.uint64)
+    wide = (last >= first) & (distance >= np.uint64(min(MOST_BUCKETS, units)))
+    touched = []
+    for step in range(min(MOST_BUCKETS, units)):
+        with np.errstate(over="ignore"):
+            bucket = first + np.int64(step)
+        inside = (bucket <= last) & (bucket >= first)
+        if not inside.any():
+            break
+        touched.append((remainder(mixed(bucket), units), inside))
+    for unit in range(units):
+        rows = wide
+        for where, inside in touched:
+            rows = rows | (inside & (where == unit))
+        yield unit, rows

@@ -1,0 +1,366 @@
+"""A unit of a three-way join, without IO: TriJoin's symmetric and semi-symmetric schemes.
+
+A unit stores tuples of the groups that it is of. A tuple of another stream that visits a group
+first completes the intermediate results there that lack only it, and then meets the stored tuples:
+the pairs stay as new intermediate results. So a result is found where its oldest member is stored,
+when its newest one comes, without waiting for anything to be sent on.
+
+In a chain join the two ends have no predicate in common. A result whose newest member is of the
+middle stream then has no pair to complete: what a new middle tuple makes with the first end's
+stored tuples also goes on to the group of the second end, and meets what is stored there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from thetastream.engine.manifest import Manifest
+from thetastream.engine.shelf import DropPart, PutPart, Shelf, Store
+from thetastream.engine.unit import (
+    Emit,
+    PutManifest,
+    Report,
+    chunk_limit,
+    finished,
+    gathered,
+    heavy_hitters,
+    on_time,
+)
+from thetastream.graph import Scheme, Stage
+from thetastream.index.encoding import Int64s
+from thetastream.index.layout import PackLayout, TupleLayout
+from thetastream.index.packing import Packs, complete
+from thetastream.index.part import Part, SortOrder, Tuples, together
+from thetastream.index.probe import Probe, expand
+from thetastream.spec import NEWEST, result_column
+from thetastream.topology.dispatcher import Pack
+from thetastream.topology.routes import HOME, STORE
+from thetastream.topology.tri import TriTopology, visit
+
+MEETING_PAIRS = 1 << 21
+"""Intermediate results that are packed together; more of them make another run."""
+
+
+class Forward(NamedTuple):
+    """Packs of a first stage that go on to a unit of the second."""
+
+    unit: int
+    packs: Packs
+
+
+class Passing(NamedTuple):
+    """Results of a first stage on their way out through a unit of the second."""
+
+    unit: int
+    batches: tuple[pa.RecordBatch, ...]
+
+
+class Mark(NamedTuple):
+    """The watermark of a first stage for a unit of the second, which uses the same."""
+
+    unit: int
+    watermark: int
+
+
+@dataclass
+class TriReport(Report):
+    """A unit's load in one batch, with its intermediate results."""
+
+    entries: int = 0
+    """Packs, or pairs if they are not packed, that are stored."""
+    pairs: int = 0
+    """Pairs in them."""
+
+
+Instruction = Emit | PutPart | DropPart | PutManifest | Forward | Passing | Mark | TriReport
+
+
+class _Member(NamedTuple):
+    """Tuples of one stream that are part of results, and which of them."""
+
+    stream: int
+    tuples: Tuples
+    rows: Int64s
+
+
+class TriUnit:
+    """One unit of one stage during one batch."""
+
+    def __init__(
+        self, stage: Stage, number: int, manifest: Manifest, store: Store, *, chunk_rows: int
+    ) -> None:
+        self._stage = stage
+        self._spec = stage.spec
+        self._manifest = manifest
+        self._chunk_rows = chunk_rows
+        self._number = number
+        self._layouts = layouts(stage)
+        self._shelf = Shelf(number, manifest, self._layouts, store)
+        self._report = TriReport(number)
+        self._topology = TriTopology(stage.spec.stages[-1])
+        self._passes = stage.number + 1 < len(stage.spec.stages)
+
+    def process(
+        self,
+        packs: Iterable[Pack],
+        watermark: int | None,
+        forwarded: Sequence[Packs] = (),
+    ) -> Iterator[Instruction]:
+        """Join the packs of a batch with each other and with what is stored."""
+        started = time.perf_counter()
+        self._manifest.sequence += 1
+        self._shelf.expire(watermark)
+        arrived: list[list[tuple[int, Tuples]]] = [[] for _ in self._spec.streams]
+        for pack in packs:
+            if pack.batch.num_rows:
+                arrived[pack.stream].append((pack.role, self._on_time(pack, watermark)))
+        for stream in self._spec.order:
+            yield from self._handle(stream, [(r, t) for r, t in arrived[stream] if len(t)])
+            if self._stage.number and stream == self._spec.order[1]:
+                for some in forwarded:
+                    found = gathered(self._forwarded(some), self._chunk_rows)
+                    yield from map(self._out, found)
+        if self._passes and self._number == self._stage.first_unit and watermark is not None:
+            last = self._spec.stages[-1]
+            for unit in range(last.first_unit, last.first_unit + last.units):
+                yield Mark(unit, watermark)
+        self._shelf.merge(watermark)
+        self._report.heavy = heavy_hitters(self._shelf.made)
+        yield from self._shelf.written()
+        yield PutManifest(self._manifest.write(self._stage))
+        finished(self._report, self._manifest, started)
+        stored = len(self._stage.groups)
+        metas = [meta for chain in self._manifest.chains[stored:] for meta in chain.parts()]
+        self._report.entries = sum(meta.rows for meta in metas)
+        self._report.pairs = sum(meta.pairs for meta in metas)
+        yield self._report
+
+    def _on_time(self, pack: Pack, watermark: int | None) -> Tuples:
+        stream = self._spec.streams[pack.stream]
+        tuples = Tuples.encode(pack.batch, stream)
+        found = on_time(tuples, stream, watermark)
+        if pack.role & HOME:
+            self._report.rows_in += len(tuples)
+            self._report.late += len(tuples) - len(found)
+        return found
+
+    def _handle(self, stream: int, arrived: list[tuple[int, Tuples]]) -> Iterator[Instruction]:
+        """All of a stream's new tuples: first as visitors, then as stored ones."""
+        for group in self._stage.groups:
+            visitors = [tuples for role, tuples in arrived if role & visit(group)]
+            if visitors:
+                tuples = together(visitors)
+                self._report.probes += len(tuples)
+                third = 3 - stream - group
+                if (third, group) in self._stage.meetings:
+                    results = self._complete(stream, tuples, third, group)
+                    yield from map(self._out, gathered(results, self._chunk_rows))
+                if (stream, group) in self._stage.meetings:
+                    yield from self._meet(stream, tuples, group)
+        storing = [tuples for role, tuples in arrived if role & STORE]
+        if storing:
+            chain = self._stage.groups.index(stream)
+            layout = self._layouts[chain]
+            assert isinstance(layout, TupleLayout)
+            self._shelf.add(chain, layout.cut(together(storing).sorted(layout.order)))
+
+    # -- completing intermediate results --------------------------------------------------------
+
+    def _complete(
+        self, stream: int, tuples: Tuples, new: int, group: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The results of visitors with the pairs that another stream made with a group."""
+        chain = self._packs_chain(new, group)
+        hub = self._spec.hub(new, group)
+        member = new + group - hub
+        tuples = tuples.sorted(self._order(stream, hub))
+        by_hub, by_member = self._probe(stream, hub, tuples), self._probe(stream, member, tuples)
+        hub_key, member_key = self._equality(hub, stream), self._equality(member, stream)
+        for meta in self._shelf.metas(chain):
+            rows = by_hub.candidates(meta.low, meta.high, hub_key)
+            if len(rows) == 0:
+                continue
+            packs = self._shelf.part(chain, meta)
+            assert isinstance(packs, Packs)
+            limit = chunk_limit(self._chunk_rows, tuples, packs.hubs, packs.members)
+            for found, (hubs, members) in complete(
+                by_hub, by_member, member_key, packs, rows, limit
+            ):
+                yield self._result(
+                    _Member(stream, tuples, found),
+                    _Member(hub, packs.hubs, hubs),
+                    _Member(member, packs.members, members),
+                )
+
+    def _forwarded(self, packs: Packs) -> Iterator[pa.RecordBatch]:
+        """The results of packs of the first stage with the tuples that are stored here."""
+        first, middle, last = self._spec.order
+        # The hubs are sorted by the keys that the last stream looks for, and so can look for it.
+        tuples = packs.hubs
+        probe = self._probe(middle, last, tuples)
+        ends = self._probe(first, last, packs.members)
+        for meta in self._shelf.metas(0):
+            rows = probe.candidates(meta.low, meta.high, self._equality(last, middle))
+            if len(rows) == 0:
+                continue
+            stored_part = self._shelf.part(0, meta)
+            assert isinstance(stored_part, Part)
+            part = stored_part.ordered(self._order(last, middle))
+            limit = chunk_limit(self._chunk_rows, tuples, packs.members, part)
+            for hubs, stored in probe.matches(part, rows, limit):
+                end = packs.ends[hubs]
+                for which, link in expand(end - packs.counts[hubs], end, limit):
+                    members, others = packs.links[link], stored[which]
+                    keep = ends.satisfied(part, self._equality(last, first), (members, others))
+                    if keep.any():
+                        yield self._result(
+                            _Member(middle, tuples, hubs[which][keep]),
+                            _Member(first, packs.members, members[keep]),
+                            _Member(last, part, others[keep]),
+                        )
+
+    # -- making intermediate results ------------------------------------------------------------
+
+    def _meet(self, stream: int, tuples: Tuples, group: int) -> Iterator[Instruction]:
+        """Visitors meet the stored tuples of a group; the pairs stay, and perhaps go on."""
+        order = self._order(group, stream)
+        tuples = tuples.sorted(self._order(stream, group))
+        probe = self._probe(stream, group, tuples)
+        chain = self._stage.groups.index(group)
+        waiting: list[tuple[Int64s, Tuples, Int64s]] = []
+        size = 0
+        for meta in self._shelf.metas(chain):
+            rows = probe.candidates(meta.low, meta.high, order.equality)
+            if len(rows) == 0:
+                continue
+            stored = self._shelf.part(chain, meta)
+            assert isinstance(stored, Part)
+            part = stored.ordered(order)
+            for mine, partners in probe.matches(part, rows, MEETING_PAIRS):
+                used, places = np.unique(partners, return_inverse=True)
+                waiting.append((mine, part.take(used), places))
+                size += len(mine)
+                if size >= MEETING_PAIRS:
+                    yield from self._keep(stream, tuples, group, waiting)
+                    waiting, size = [], 0
+        if waiting:
+            yield from self._keep(stream, tuples, group, waiting)
+
+    def _keep(
+        self,
+        stream: int,
+        tuples: Tuples,
+        group: int,
+        waiting: list[tuple[Int64s, Tuples, Int64s]],
+    ) -> Iterator[Instruction]:
+        chain = self._packs_chain(stream, group)
+        layout = self._layouts[chain]
+        assert isinstance(layout, PackLayout)
+        stored = together([part for _, part, _ in waiting])
+        bases = np.cumsum([0, *(len(part) for _, part, _ in waiting[:-1])])
+        mine = np.concatenate([rows for rows, _, _ in waiting])
+        partners = np.concatenate(
+            [rows + base for (_, _, rows), base in zip(waiting, bases, strict=True)]
+        )
+        if self._spec.hub(stream, group) == stream:
+            pairs = layout.pairs(tuples, mine, stored, partners)
+        else:
+            pairs = layout.pairs(stored, partners, tuples, mine)
+        pieces = list(layout.cut(pairs))
+        self._shelf.add(chain, pieces)
+        if self._forwards(stream, group):
+            for piece in pieces:
+                yield from self._forward(stream, piece)
+
+    def _forwards(self, stream: int, group: int) -> bool:
+        semi = self._spec.scheme is Scheme.SEMI_SYMMETRIC
+        return semi and (group, stream) == self._spec.order[:2]
+
+    def _forward(self, stream: int, packs: Packs) -> Iterator[Forward]:
+        """Packs for the units of the second end that may hold partners of their hubs."""
+        last = self._spec.stages[-1]
+        visits = self._topology.visits(stream, self._spec.order[2], packs.hubs)
+        for unit, where in enumerate(visits):
+            some = packs if where is None else packs.take(np.flatnonzero(where))
+            if len(some):
+                yield Forward(last.first_unit + unit, some)
+
+    # -- both -----------------------------------------------------------------------------------
+
+    def _packs_chain(self, new: int, group: int) -> int:
+        return len(self._stage.groups) + self._stage.meetings.index((new, group))
+
+    def _probe(self, stream: int, other: int, tuples: Tuples) -> Probe:
+        return Probe(self._spec.pair(stream, other), int(stream > other), tuples)
+
+    def _order(self, stream: int, other: int) -> SortOrder:
+        return SortOrder.of(self._spec.pair(stream, other), int(stream > other))
+
+    def _equality(self, stream: int, other: int) -> int | None:
+        return self._order(stream, other).equality
+
+    def _out(self, emit: Emit) -> Instruction:
+        self._report.out_bytes += sum(batch.nbytes for batch in emit.batches)
+        if not self._passes:
+            return emit
+        last = self._spec.stages[-1]
+        return Passing(last.first_unit + self._number % last.units, emit.batches)
+
+    def _result(self, *members: _Member) -> pa.RecordBatch:
+        self._report.results += len(members[0].rows)
+        columns: list[pa.Array] = []
+        names: list[str] = []
+        for member in sorted(members, key=lambda one: one.stream):
+            indices = pa.array(member.rows)
+            for number in range(len(self._spec.streams[member.stream].columns)):
+                columns.append(member.tuples.batch.column(f"c_{number}").take(indices))
+                names.append(result_column(member.stream, number))
+        if self._spec.newest is not None:
+            columns.append(self._newest(members, self._spec.newest))
+            names.append(NEWEST)
+        return pa.RecordBatch.from_arrays(columns, names)
+
+    def _newest(self, members: Sequence[_Member], length: int) -> pa.Array:
+        times = []
+        for member in members:
+            key = self._spec.streams[member.stream].time
+            assert key is not None
+            times.append(member.tuples.keys[key][member.rows])
+        return newest_column(np.maximum.reduce(times), length)
+
+
+def newest_column(times: Int64s, length: int) -> pa.Array:
+    """The last microsecond of the slice that each time is in."""
+    ends = (times // length + 1) * length - 1
+    return pa.array(ends).cast(pa.timestamp("us", tz="UTC"))
+
+
+def layouts(stage: Stage) -> list[TupleLayout | PackLayout]:
+    """What the indexes of a unit are made of, in the order of `Stage.chains`."""
+    spec = stage.spec
+    found: list[TupleLayout | PackLayout] = []
+    for group in stage.groups:
+        # Sorted for the visitors that have the strongest predicate; others sort it again.
+        met = [other for other in spec.order if other != group]
+        strongest = min(met, key=lambda other: spec.edge(group, other).rank)
+        order = SortOrder.of(spec.pair(group, strongest), int(group > strongest))
+        found.append(TupleLayout(spec.streams[group], order))
+    for new, group in stage.meetings:
+        hub = spec.hub(new, group)
+        member, third = new + group - hub, 3 - new - group
+        found.append(
+            PackLayout(
+                spec.streams[hub],
+                spec.streams[member],
+                SortOrder.of(spec.pair(hub, third), int(hub > third)),
+                (spec.reach[hub][third], spec.reach[member][third]),
+                spec.packed,
+            )
+        )
+    return found
