@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from thetastream.spec import (
     Arithmetic,
     Equality,
+    JoinSpec,
     Kept,
     Range,
     RangeKind,
@@ -63,20 +64,24 @@ class Edge:
 
     @property
     def rank(self) -> int:
-        """How few pairs it lets through, judged by its kind: the lower, the fewer."""
-        if self.equality is not None:
-            return 0
-        kinds = {item.kind for item in self.ranges}
-        if RangeKind.BAND in kinds:
-            return 1
-        if RangeKind.INEQUALITY in kinds:
-            return 2
-        return 3 if self.joined else 4
+        """How few pairs it lets through: the lower, the fewer."""
+        return rank(self.equality is not None, {item.kind for item in self.ranges}, self.joined)
 
     @property
     def kind(self) -> str:
         """Its kind in a word."""
         return ("equality", "band", "inequality", "arbitrary", "none")[self.rank]
+
+
+def rank(equality: bool, kinds: Container[RangeKind], joined: bool) -> int:
+    """How few pairs an edge lets through, judged by the kind of its strongest predicate."""
+    if equality:
+        return 0
+    if RangeKind.BAND in kinds:
+        return 1
+    if RangeKind.INEQUALITY in kinds:
+        return 2
+    return 3 if joined else 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +157,21 @@ class TriSpec:
             return self.reach[stream][self.order[1]]
         # The visitor and the one that completes the result are both still to come.
         return _least(length for other, length in enumerate(self.reach[stream]) if other != stream)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether time limits anything at all."""
+        return any(length is not None for row in self.reach for length in row)
+
+    @property
+    def span(self) -> int | None:
+        """The longest time between two members of a result; None without a limit."""
+        return longest(self.reach)
+
+    def allows(self, name: str, stored: str) -> bool:
+        """Whether a part of the fingerprint may have been otherwise without losing a result."""
+        spread = all(item.routing is Routing.RANDOM for item in self.placements)
+        return name == "units" and spread and more_units(self.units, stored)
 
     def to_json(self) -> str:
         """The spec as text that `from_json` reads."""
@@ -237,10 +257,9 @@ class Stage:
         packs = []
         for new, group in self.meetings:
             hub = spec.streams[spec.hub(new, group)]
-            windowed = any(length is not None for row in spec.reach for length in row)
             # The key after the hub's own says until when a pack matters.
-            time = len(hub.keys) if windowed else None
-            packs.append(Kept(time, 0 if windowed else None, spec.archive_period))
+            time = len(hub.keys) if spec.windowed else None
+            packs.append(Kept(time, 0 if spec.windowed else None, spec.archive_period))
         return (*stored, *packs)
 
     def fingerprint(self) -> dict[str, str]:
@@ -248,9 +267,59 @@ class Stage:
         return self.spec.fingerprint()
 
     def allows(self, name: str, stored: str) -> bool:
+        """The join's."""
+        return self.spec.allows(name, stored)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeSpec:
+    """Two-way joins one after the other; the results of each are the first stream of the next."""
+
+    steps: tuple[JoinSpec, ...]
+    order: tuple[int, ...]
+    """The streams in the order in which they are joined."""
+    output: tuple[tuple[str, ...], ...]
+    """For each stream the names that its columns have in the last results."""
+    reach: tuple[tuple[int | None, ...], ...]
+    predicate: str
+    origin: str = ""
+
+    @property
+    def windowed(self) -> bool:
+        """Whether time limits anything at all."""
+        return any(length is not None for row in self.reach for length in row)
+
+    @property
+    def span(self) -> int | None:
+        """The longest time between two members of a result; None without a limit."""
+        return longest(self.reach)
+
+    @property
+    def recheck_sql(self) -> str | None:
+        """Nothing: each join has evaluated all that it could."""
+        return None
+
+    def fingerprint(self) -> dict[str, str]:
+        """The fingerprints of all joins."""
+        return {
+            f"{name} of join {number}": value
+            for number, step in enumerate(self.steps, 1)
+            for name, value in step.fingerprint().items()
+        } | {"predicate": self.predicate}
+
+    def allows(self, name: str, stored: str) -> bool:
         """Whether a part of the fingerprint may have been otherwise without losing a result."""
-        spread = all(item.routing is Routing.RANDOM for item in self.spec.placements)
-        return name == "units" and spread and more_units(self.spec.units, stored)
+        part, _, number = name.partition(" of join ")
+        return number.isdigit() and self.steps[int(number) - 1].allows(part, stored)
+
+
+def longest(reach: Sequence[Sequence[int | None]]) -> int | None:
+    """The longest time between two streams; None where one has no limit."""
+    found = [
+        length for one, row in enumerate(reach) for two, length in enumerate(row) if one != two
+    ]
+    finite = [abs(length) for length in found if length is not None]
+    return max(finite) if len(finite) == len(found) else None
 
 
 def _least(lengths: Iterable[int | None]) -> int | None:

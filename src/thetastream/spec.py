@@ -115,6 +115,13 @@ class StreamSpec:
     """The key that is the event time in microseconds; None in a full-history join."""
     made: bool = False
     """Whether its tuples are results of another join: then none of them is late."""
+    latest: int | None = None
+    """The key that is the time of their newest member, where that is not the event time."""
+
+    @property
+    def newest(self) -> int | None:
+        """The key that is the newest time in a tuple."""
+        return self.time if self.latest is None else self.latest
 
 
 class Pairing(Protocol):
@@ -312,6 +319,19 @@ class JoinSpec:
             origin=raw["origin"],
         )
 
+    @property
+    def windowed(self) -> bool:
+        """Whether time limits anything at all."""
+        return self.window is not None
+
+    @property
+    def span(self) -> int | None:
+        """The longest time between the members of a result; None without a limit."""
+        window = self.window
+        if window is None or window.low is None or window.high is None:
+            return None
+        return max(abs(window.low), abs(window.high))
+
     def chains(self) -> tuple[Kept, ...]:
         """How long the tuples of each stream are kept."""
         found = []
@@ -368,6 +388,7 @@ def stream_from(raw: dict[str, Any]) -> StreamSpec:
         filter_sql=raw["filter_sql"],
         time=raw["time"],
         made=raw["made"],
+        latest=raw["latest"],
     )
 
 

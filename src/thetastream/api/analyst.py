@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pyspark.errors import AnalysisException, ParseException
@@ -10,6 +10,8 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 from thetastream.planner import AnalysisFailure
+from thetastream.planner.expression import quote
+from thetastream.spec import ColumnSpec
 
 _FIXED_ZONES = frozenset({"UTC", "GMT", "Z", "Etc/UTC", "Etc/GMT"})
 
@@ -55,6 +57,12 @@ class SparkAnalyst:
                     raise AnalysisFailure(_first_line(error)) from error
             self._types[question] = field.dataType.simpleString()
         return self._types[question]
+
+    def with_stream(self, name: str, columns: Sequence[ColumnSpec]) -> SparkAnalyst:
+        """An analyst that also knows a stream with those columns."""
+        nulls = [f"CAST(NULL AS {column.type}) AS {quote(column.name)}" for column in columns]
+        empty = self._spark.range(0).selectExpr(*nulls)
+        return SparkAnalyst(self._spark, {**self._frames, name: empty})
 
     def common_type(self, left: str, right: str) -> str | None:
         """The type Spark compares the two in."""

@@ -31,6 +31,10 @@ class UnitLoad:
     runs: int
     busy: float
     """Seconds from the unit's first to its last instruction."""
+    entries: int = 0
+    """Intermediate results of a three-way join that are stored: packs, or pairs if not packed."""
+    pairs: int = 0
+    """Pairs in them."""
     heavy: tuple[tuple[int, int], ...] = ()
     """The most frequent equality keys of the batch, encoded, each with its count."""
 

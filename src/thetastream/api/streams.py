@@ -21,7 +21,7 @@ from thetastream.api.session import check_session
 from thetastream.api.times import ARRIVAL, Time, TimedFrame, timed_frames
 from thetastream.errors import OptionError, TypeMismatchError, WindowError
 from thetastream.options import JoinOptions
-from thetastream.planner import Plan, Query, QueryPlan
+from thetastream.planner import AnyPlan, Query, QueryPlan
 from thetastream.runtime.dataflow import build
 from thetastream.spec import result_column
 
@@ -125,12 +125,12 @@ class Streams:
 
     def _built(
         self,
-        plan: Plan,
+        plan: AnyPlan,
         timed: Sequence[TimedFrame],
         delay: Duration | None,
         settings: JoinOptions,
     ) -> DataFrame:
-        windowed = plan.spec.window is not None
+        windowed = plan.spec.windowed
         if delay is not None and not windowed:
             raise WindowError(
                 "a delay was given, but there is no window",
@@ -156,7 +156,7 @@ class Streams:
         time: Time = None,
         how: str = "inner",
         options: JoinOptions | None = None,
-    ) -> Plan:
+    ) -> AnyPlan:
         """The plan for the same arguments of `join`, or for a query, with reasons and costs.
 
         `print(plan.explain())` shows it as text; a notebook shows it by itself.
@@ -177,20 +177,20 @@ class Streams:
         how: str,
         options: JoinOptions,
         delay: Duration | None,
-    ) -> tuple[dict[str, TimedFrame], Plan]:
+    ) -> tuple[dict[str, TimedFrame], AnyPlan]:
         if how != "inner":
             raise OptionError(
                 f"how={how!r} is not supported", hint='only how="inner" joins are, for now'
             )
-        if len(self._frames) != 2:
+        if len(self._frames) < 2:
             raise OptionError(
-                f"{len(self._frames)} streams were given; a join takes two",
+                f"{len(self._frames)} stream was given; a join takes two or more",
                 hint="name them: ts.streams(orders=orders_df, rides=rides_df)",
             )
         timed = timed_frames(self._frames, time, needed=within is not None)
         frames = {name: item.frame for name, item in timed.items()}
         analyst = SparkAnalyst(self._spark, frames)
-        plan = planner.plan_join(
+        plan = planner.plan_streams(
             streams={name: column_specs(name, frame) for name, frame in frames.items()},
             predicate=predicate,
             within=within,

@@ -15,7 +15,7 @@ import thetastream as ts
 from thetastream.cli.job import FILE_FORMATS, Job, Source, local_path
 from thetastream.engine.manifest import compare
 from thetastream.errors import JobError, ThetastreamError
-from thetastream.planner import AGGREGATION, TIME_WINDOW, Plan, parse_duration
+from thetastream.planner import AGGREGATION, TIME_WINDOW, AnyPlan, parse_duration
 
 OWNER = "thetastream-job.json"
 """The file in a checkpoint that says which query it belongs to."""
@@ -50,7 +50,7 @@ class Prepared:
             for name, source in job.streams.items()
             if source.time is not None
         }
-        self.plan: Plan = self._streams.explain(
+        self.plan: AnyPlan = self._streams.explain(
             job.query, delay=job.delay, time=self._time or None, options=job.join
         )
 

@@ -14,17 +14,21 @@ from thetastream.spec import Kept
 FORMAT = 1
 
 
-class StateSpec(Protocol):
-    """What of a join its stored state depends on."""
-
-    def chains(self) -> tuple[Kept, ...]:
-        """How long the entries of each index of a unit are kept."""
+class Fingerprinted(Protocol):
+    """A query that a checkpoint belongs to."""
 
     def fingerprint(self) -> dict[str, str]:
         """Named parts of the query, each as a short text."""
 
     def allows(self, name: str, stored: str) -> bool:
         """Whether a part of the fingerprint may have been otherwise."""
+
+
+class StateSpec(Fingerprinted, Protocol):
+    """What of a join its stored state depends on."""
+
+    def chains(self) -> tuple[Kept, ...]:
+        """How long the entries of each index of a unit are kept."""
 
 
 @dataclass
@@ -96,7 +100,7 @@ def _chain(kept: Kept, subs: list[Any]) -> Chain:
     return Chain(time=kept.time, keeps=kept.keeps, period=kept.period, subs=subs)
 
 
-def compare(stored: dict[str, str], spec: StateSpec, what: str) -> None:
+def compare(stored: dict[str, str], spec: Fingerprinted, what: str) -> None:
     """Refuse state that a different query wrote, unless the difference cannot lose a result."""
     current = spec.fingerprint()
     changed = [

@@ -32,7 +32,7 @@ from thetastream.engine.unit import (
     heavy_hitters,
     on_time,
 )
-from thetastream.graph import Scheme, Stage
+from thetastream.graph import Scheme, Stage, TriSpec
 from thetastream.index.encoding import Int64s
 from thetastream.index.layout import PackLayout, TupleLayout
 from thetastream.index.packing import Packs, complete
@@ -339,6 +339,15 @@ def newest_column(times: Int64s, length: int) -> pa.Array:
     """The last microsecond of the slice that each time is in."""
     ends = (times // length + 1) * length - 1
     return pa.array(ends).cast(pa.timestamp("us", tz="UTC"))
+
+
+def forward_layout(spec: TriSpec) -> PackLayout:
+    """What packs that go on to the second stage are made of."""
+    stage = spec.stages[0]
+    place = stage.meetings.index((spec.order[1], spec.order[0]))
+    found = layouts(stage)[len(stage.groups) + place]
+    assert isinstance(found, PackLayout)
+    return found
 
 
 def layouts(stage: Stage) -> list[TupleLayout | PackLayout]:

@@ -196,7 +196,7 @@ class Unit:
     def _newest(
         self, left: Tuples, left_rows: Int64s, right: Tuples, right_rows: Int64s
     ) -> pa.Array:
-        first, second = (stream.time for stream in self._spec.streams)
+        first, second = (stream.newest for stream in self._spec.streams)
         assert first is not None
         assert second is not None
         assert self._spec.newest is not None

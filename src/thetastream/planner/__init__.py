@@ -3,6 +3,7 @@
 from thetastream.planner.conjuncts import Conjunct, ConjunctClass
 from thetastream.planner.costs import Cost
 from thetastream.planner.duration import format_duration, parse_duration
+from thetastream.planner.many import AnyPlan, plan_any, plan_streams
 from thetastream.planner.parser import parse_query
 from thetastream.planner.plan import Plan, plan_join
 from thetastream.planner.plan_query import (
@@ -24,6 +25,7 @@ __all__ = [
     "Alternative",
     "AnalysisFailure",
     "Analyst",
+    "AnyPlan",
     "Conjunct",
     "ConjunctClass",
     "Cost",
@@ -35,6 +37,8 @@ __all__ = [
     "format_duration",
     "parse_duration",
     "parse_query",
+    "plan_any",
     "plan_join",
     "plan_query",
+    "plan_streams",
 ]

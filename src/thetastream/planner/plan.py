@@ -196,7 +196,7 @@ class PairPlanner:
         ranges = [o.range for o in outcomes if o.range is not None]
         if window is not None and time_keys is not None:
             ranges.append(window_range(window, *time_keys))
-        ordered = _order(list(dict.fromkeys(ranges)), equality.equality is not None)
+        ordered = order_ranges(list(dict.fromkeys(ranges)), equality=equality.equality is not None)
         choice = choose(
             driver(equality.equality, ordered, self.tables[0].specs),
             self.options,
@@ -444,7 +444,7 @@ _WHY_DRIVES = {
 }
 
 
-def _order(ranges: list[Range], equality: bool) -> tuple[Range, ...]:
+def order_ranges(ranges: Sequence[Range], *, equality: bool) -> tuple[Range, ...]:
     """The driving range first; among equals the one that comes first in the text."""
 
     def rank(item: Range) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
+from typing import Any
 
 from thetastream.errors import OptionError, RefusedExpressionError, WindowError
 from thetastream.options import JoinOptions
@@ -26,9 +27,12 @@ from thetastream.planner.expression import (
     streams_of,
 )
 from thetastream.planner.keys import Scope
+from thetastream.planner.many import AnyPlan, plan_any
 from thetastream.planner.plan import Carried, Plan, plan_tree
 from thetastream.planner.query import Aggregate, Query, TimeWindow
 from thetastream.planner.report import Decision
+from thetastream.planner.threeway import TriPlan
+from thetastream.planner.tree import TreePlan
 from thetastream.planner.types import Analyst, Family, decimal_size, family
 from thetastream.spec import (
     NEWEST,
@@ -79,7 +83,7 @@ class Finish:
 class QueryPlan:
     """A join and what comes after it."""
 
-    join: Plan
+    join: AnyPlan
     finish: Finish
 
     def explain(self) -> str:
@@ -104,7 +108,7 @@ def plan_query(
     fixed_zone: bool = False,
     delay: int = 0,
 ) -> QueryPlan:
-    """The plan of a query over two streams; `time` names the event times by alias."""
+    """The plan of a query; `time` names the event times by alias."""
     return _Planner(query, time, options, analyst, origin, fixed_zone, delay).plan()
 
 
@@ -135,8 +139,7 @@ class _Planner:
         window = self.window and (self.window.size, self.window.slide, self.window.start)
         after = (finish.keys, finish.aggregates, finish.distinct, window, finish.window_sql)
         if finish.grouped or finish.distinct:
-            spec = replace(found.join.spec, after=repr(after))
-            found = replace(found, join=replace(found.join, spec=spec))
+            found = replace(found, join=_with(found.join, after=repr(after)))
         return found
 
     def _plan(self) -> QueryPlan:
@@ -182,7 +185,9 @@ class _Planner:
         hidden: list[Value] = []
         measures: list[Measure] = []
         merged = [self._merged(one, groups, hidden, measures) for one in query.aggregates]
-        plan = self._join([], values=True)
+        if len(query.names.streams) > 2:
+            raise _NotInPlaceError("more than two streams are joined")
+        plan = self._two(self._carried_by([], values=True))
         slice_length = self._slice(plan)
         if plan.spec.recheck_sql is not None:
             self.values = [[] for _ in query.names.streams]
@@ -291,11 +296,8 @@ class _Planner:
         plan = self._join(exprs)
         slice_length = self._slice(plan)
         decision = Decision(self._subject(), "by Spark, over the listed results", reason)
-        plan = replace(
-            plan,
-            spec=replace(plan.spec, newest=slice_length),
-            decisions=(*plan.decisions, decision, *self._times()),
-        )
+        plan = _with(plan, newest=slice_length)
+        plan = replace(plan, decisions=(*plan.decisions, decision, *self._times()))
         if query.distinct:
             names = tuple(group_column(number) for number in range(len(query.items)))
             return QueryPlan(
@@ -356,12 +358,21 @@ class _Planner:
 
     # -- both -----------------------------------------------------------------------------------
 
-    def _join(self, exprs: list[Expr], *, values: bool = False) -> Plan:
-        """The join with the columns that the expressions read."""
+    def _carried_by(self, exprs: list[Expr], *, values: bool = False) -> tuple[Carried, ...]:
+        """The columns that the expressions read, and with `values` those that views are made of."""
         read = {(column.stream, column.index) for expr in exprs for column in columns(expr)}
-        count = len(self.query.names.streams)
         if not read and not values:
             read.add((0, 0))
+        return tuple(
+            Carried(
+                frozenset(index for stream, index in read if stream == mine),
+                tuple(self.values[mine]) if values else (),
+            )
+            for mine in range(len(self.query.names.streams))
+        )
+
+    def _two(self, carried: tuple[Carried, ...]) -> Plan:
+        """The join of two streams whose units compare what was hashed."""
         plan = plan_tree(
             self.query.predicate,
             self.scope,
@@ -370,34 +381,52 @@ class _Planner:
             options=self.options,
             origin=self.origin,
             delay=self.delay,
-            carried=tuple(
-                Carried(
-                    frozenset(index for stream, index in read if stream == mine),
-                    tuple(self.values[mine]) if values else (),
-                )
-                for mine in range(count)
-            ),
-            verify=values,
+            carried=carried,
+            verify=True,
         )
-        needs_time = self.query.distinct or (self.window and self.window.argument is None)
-        window = plan.spec.window
-        if needs_time and (window is None or window.low is None or window.high is None):
+        self._check_times(plan)
+        return plan
+
+    def _join(self, exprs: list[Expr]) -> AnyPlan:
+        """The join with the columns that the expressions read."""
+        plan = plan_any(
+            self.query.predicate,
+            self.scope,
+            within=self.query.within,
+            time=self.time,
+            options=self.options,
+            origin=self.origin,
+            delay=self.delay,
+            carried=self._carried_by(exprs),
+            timed=self._needs_time,
+        )
+        self._check_times(plan)
+        return plan
+
+    @property
+    def _needs_time(self) -> bool:
+        newest = self.window is not None and self.window.argument is None
+        return self.query.distinct or newest
+
+    def _check_times(self, plan: AnyPlan) -> None:
+        """Refuse results that need a time and have none."""
+        if not self._needs_time:
+            return
+        if plan.spec.span is None:
             what = "SELECT DISTINCT" if self.query.distinct else "a time window of the results"
             raise WindowError(
                 f"{what} needs a window: over a full history its state would never end",
                 hint="add WITHIN 10 minutes to the query",
             )
-        if needs_time:
-            for alias, column in self.time.items():
-                stream = self.query.names.streams.index(alias)
-                index = self.query.names.position(stream, column or "")
-                kind = "" if index is None else self.query.names.columns[stream][index].type
-                if family(kind) is Family.TIMESTAMP_NTZ:
-                    raise WindowError(
-                        f"the event time of {alias!r} has no time zone, so results have no time",
-                        hint=f"cast {column!r} to timestamp before the join",
-                    )
-        return plan
+        for alias, column in self.time.items():
+            stream = self.query.names.streams.index(alias)
+            index = self.query.names.position(stream, column or "")
+            kind = "" if index is None else self.query.names.columns[stream][index].type
+            if family(kind) is Family.TIMESTAMP_NTZ:
+                raise WindowError(
+                    f"the event time of {alias!r} has no time zone, so results have no time",
+                    hint=f"cast {column!r} to timestamp before the join",
+                )
 
     def _grouped(
         self, keys: tuple[tuple[str, str], ...], merged: tuple[str, ...], window_sql: str
@@ -434,14 +463,12 @@ class _Planner:
 
         return render(expr, name)
 
-    def _slice(self, plan: Plan) -> int | None:
+    def _slice(self, plan: AnyPlan) -> int | None:
         """How finely the time of results must be told apart."""
         if self.query.distinct:
-            window = plan.spec.window
-            assert window is not None
-            lengths = [abs(end) for end in (window.low, window.high) if end is not None]
+            assert plan.spec.span is not None
             # In whole steps of Spark's watermark, so that no result is as old as it.
-            return -(-max(1, *lengths) // MILLISECOND) * MILLISECOND
+            return -(-max(1, plan.spec.span) // MILLISECOND) * MILLISECOND
         if self.window is None or self.window.argument is not None:
             return None
         length = gcd(self.window.size, self.window.slide, self.window.start)
@@ -466,9 +493,21 @@ class _Planner:
         text = "".join(
             part if isinstance(part, str) else "?" for part in window.argument.parts
         ).replace(" ", "")
-        if read == times and text.casefold() == "greatest(?,?)":
+        marks = ",".join("?" * len(times))
+        if read == times and text.casefold() == f"greatest({marks})":
             return replace(window, argument=None)
         return window
+
+
+def _with(plan: AnyPlan, **changes: Any) -> AnyPlan:
+    """The plan with some of its spec changed; of a tree, the last join's."""
+    if isinstance(plan, TreePlan):
+        *before, last = plan.spec.steps
+        spec = replace(plan.spec, steps=(*before, replace(last, **changes)))
+        return replace(plan, spec=spec)
+    if isinstance(plan, TriPlan):
+        return replace(plan, spec=replace(plan.spec, **changes))
+    return replace(plan, spec=replace(plan.spec, **changes))
 
 
 def distinct_count(sql: str, kind: str) -> str:

@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from thetastream.graph import TriSpec
+from thetastream.graph import TreeSpec, TriSpec
 from thetastream.planner.conjuncts import Conjunct
 from thetastream.planner.costs import Cost, messages
 from thetastream.spec import JoinSpec
@@ -153,6 +153,27 @@ def explain_graph_html(
     head, *rows = _message_rows(spec)
     parts += [_html_table(head, rows), "</div>"]
     return "".join(parts)
+
+
+def explain_steps(spec: TreeSpec, decisions: Sequence[Decision], steps: Sequence[str]) -> str:
+    """The plan of a tree of joins as text: why in this order, then each join."""
+    lines = [f"Join of {len(spec.order)} streams on {spec.predicate}"]
+    if spec.origin:
+        lines.append(f"  built at {spec.origin}")
+    lines += ["", "Decisions"]
+    lines += _table((d.subject, d.choice, d.reason) for d in decisions)
+    for number, step in enumerate(steps, 1):
+        lines += ["", f"Join {number}", *(f"  {line}".rstrip() for line in step.splitlines())]
+    return "\n".join(lines)
+
+
+def explain_steps_html(spec: TreeSpec, decisions: Sequence[Decision], steps: Sequence[str]) -> str:
+    """The plan of a tree of joins as HTML."""
+    table = _html_table(
+        ("decision", "choice", "reason"), ((d.subject, d.choice, d.reason) for d in decisions)
+    )
+    head = f"<div><p><b>Join</b> on <code>{html.escape(spec.predicate)}</code></p>{table}"
+    return head + "".join(steps) + "</div>"
 
 
 def drawing(spec: TriSpec) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from thetastream.errors import OptionError, WindowError
-from thetastream.graph import PAIRS, Edge, Placement, TriSpec, content_range
+from thetastream.graph import PAIRS, Edge, Placement, TriSpec, content_range, rank
 from thetastream.graph import Scheme as SchemeKind
 from thetastream.options import JoinOptions
 from thetastream.planner.conjuncts import (
@@ -73,6 +73,13 @@ class EdgePlan:
     recheck: list[Expr]
     reports: dict[Expr, Conjunct]
     joined: bool
+
+    @property
+    def rank(self) -> int:
+        """How few pairs it lets through: the lower, the fewer."""
+        return rank(
+            self.equality is not None, {item.kind for item, _, _ in self.ranges}, self.joined
+        )
 
 
 class Graph:

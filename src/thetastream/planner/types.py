@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from thetastream.spec import Encoding
+from thetastream.spec import ColumnSpec, Encoding
 
 
 class AnalysisFailure(Exception):
@@ -38,6 +39,9 @@ class Analyst(Protocol):
 
     def common_type(self, left: str, right: str) -> str | None:
         """The type that the two are compared in; None if they are not."""
+
+    def with_stream(self, name: str, columns: Sequence[ColumnSpec]) -> Analyst:
+        """An analyst that also knows a stream with those columns."""
 
 
 class Family(enum.StrEnum):

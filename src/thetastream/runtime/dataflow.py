@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -19,14 +19,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from thetastream.graph import TreeSpec, TriSpec
 from thetastream.index.part import key_column
 from thetastream.runtime import shipped
-from thetastream.runtime.results import Results
+from thetastream.runtime.results import PASSED, Results
 from thetastream.runtime.router import PACK_DDL
 from thetastream.spec import (
     NEWEST,
     Fold,
     JoinSpec,
+    StreamSpec,
     Value,
     group_column,
     measure_column,
@@ -40,23 +42,31 @@ OBSERVATION = "thetastream"
 
 
 def build(
-    spec: JoinSpec,
+    spec: JoinSpec | TriSpec | TreeSpec,
     inputs: Sequence[DataFrame],
     *,
     chunk_rows: int,
     cache_bytes: int,
 ) -> DataFrame:
     """The join as a DataFrame with the columns `s0_0`, ... `s1_0`, ...; inputs have watermarks."""
+    if isinstance(spec, TriSpec):
+        return build_three(spec, inputs, chunk_rows=chunk_rows, cache_bytes=cache_bytes)
+    if isinstance(spec, TreeSpec):
+        return build_tree(spec, inputs, chunk_rows=chunk_rows, cache_bytes=cache_bytes)
+    return build_two(spec, inputs, chunk_rows=chunk_rows, cache_bytes=cache_bytes)
+
+
+def build_two(
+    spec: JoinSpec, inputs: Sequence[DataFrame], *, chunk_rows: int, cache_bytes: int
+) -> DataFrame:
+    """A two-way join."""
     text = spec.to_json()
-    derived = [derive(spec, stream, frame) for stream, frame in enumerate(inputs)]
+    derived = [derive(stream, frame) for stream, frame in zip(spec.streams, inputs, strict=True)]
     # Unique for each join that is built: what one query caches is never seen by another.
     token = uuid.uuid4().hex
-    packs = reduce(
-        lambda first, second: first.unionAll(second),
-        [
-            frame.mapInArrow(shipped.router(text, stream, VERSION), PACK_DDL)
-            for stream, frame in enumerate(derived)
-        ],
+    packs = _union(
+        frame.mapInArrow(shipped.router(text, stream, VERSION), PACK_DDL)
+        for stream, frame in enumerate(derived)
     )
     streaming = any(frame.isStreaming for frame in inputs)
     results = Results(_result_type(spec, derived))
@@ -71,14 +81,79 @@ def build(
         eventTimeColumnName=NEWEST if streaming and timed else "",
     )
     if streaming:
-        joined = observe(spec, joined, token)
+        joined = observe(range(topology_of(spec).units), joined, token)
     found = results.read(joined)
     return found if spec.recheck_sql is None else found.where(spec.recheck_sql)
 
 
-def derive(spec: JoinSpec, stream: int, frame: DataFrame) -> DataFrame:
+def build_three(
+    spec: TriSpec, inputs: Sequence[DataFrame], *, chunk_rows: int, cache_bytes: int
+) -> DataFrame:
+    """A three-way join as a DataFrame with the columns `s0_0`, ... `s2_0`, ...
+
+    The semi-symmetric scheme has two stages. All that the second one gets comes through the first,
+    and all results leave through the second: a DataFrame that is used twice is computed twice.
+    """
+    text = spec.to_json()
+    derived = [derive(stream, frame) for stream, frame in zip(spec.streams, inputs, strict=True)]
+    streaming = any(frame.isStreaming for frame in inputs)
+    mode = "EventTime" if streaming and spec.windowed else "None"
+    results = Results(_columns_type(spec, derived))
+    packs = _union(
+        frame.mapInArrow(shipped.tri_router(text, stream, VERSION), PACK_DDL)
+        for stream, frame in enumerate(derived)
+    )
+    for stage in spec.stages:
+        last = stage.number + 1 == len(spec.stages)
+        token = uuid.uuid4().hex
+        wire = results.wire if last else PASSED
+        joined = packs.groupBy("unit").transformWithStateInPandas(
+            statefulProcessor=shipped.tri_processor(
+                text,
+                stage.number,
+                token,
+                chunk_rows,
+                cache_bytes,
+                wire.names,
+                results.typed,
+            ),
+            outputStructType=wire,
+            outputMode="Append",
+            timeMode=mode,
+            eventTimeColumnName=NEWEST if streaming and last and spec.newest is not None else "",
+        )
+        if streaming:
+            units = range(stage.first_unit, stage.first_unit + stage.units)
+            joined = observe(units, joined, token)
+        if not last:
+            packs = joined.where(F.col("report").isNull()).drop("report")
+    found = results.read(joined)
+    return found if spec.recheck_sql is None else found.where(spec.recheck_sql)
+
+
+def build_tree(
+    spec: TreeSpec, inputs: Sequence[DataFrame], *, chunk_rows: int, cache_bytes: int
+) -> DataFrame:
+    """Two-way joins one after the other, with the columns `s0_0`, ... of all the streams."""
+    found = inputs[spec.order[0]]
+    for step, stream in zip(spec.steps, spec.order[1:], strict=True):
+        both = [found, inputs[stream]]
+        found = build_two(step, both, chunk_rows=chunk_rows, cache_bytes=cache_bytes)
+    columns = [
+        F.col(name).alias(result_column(stream, number))
+        for stream, names in enumerate(spec.output)
+        for number, name in enumerate(names)
+    ]
+    newest = [F.col(NEWEST)] if spec.steps[-1].newest is not None else []
+    return found.select(*columns, *newest)
+
+
+def _union(frames: Iterable[DataFrame]) -> DataFrame:
+    return reduce(lambda first, second: first.unionAll(second), frames)
+
+
+def derive(described: StreamSpec, frame: DataFrame) -> DataFrame:
     """The columns that travel: the stream's own, and keys that are more than a column."""
-    described = spec.streams[stream]
     if described.filter_sql is not None:
         frame = frame.where(described.filter_sql)
     columns = [
@@ -97,25 +172,30 @@ def _own(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
-def observe(spec: JoinSpec, joined: DataFrame, token: str) -> DataFrame:
+def observe(units: Iterable[int], joined: DataFrame, token: str) -> DataFrame:
     """The joiner's output with each unit's report among the query's observed metrics."""
     reports = [
         F.max(F.when(F.col("unit") == unit, F.col("report"))).alias(f"unit_{unit}")
-        for unit in range(topology_of(spec).units)
+        for unit in units
     ]
     return joined.observe(f"{OBSERVATION}_{token}", *reports)
 
 
+def _columns_type(spec: JoinSpec | TriSpec, derived: Sequence[DataFrame]) -> StructType:
+    """The columns of listed results."""
+    fields = [
+        StructField(result_column(stream, number), frame.schema[f"c_{number}"].dataType)
+        for stream, frame in enumerate(derived)
+        for number in range(len(spec.streams[stream].columns))
+    ]
+    newest = [StructField(NEWEST, TimestampType())] if spec.newest is not None else []
+    return StructType(fields + newest)
+
+
 def _result_type(spec: JoinSpec, derived: Sequence[DataFrame]) -> StructType:
     """The columns of what leaves the units, results or views."""
-    newest = [StructField(NEWEST, TimestampType())]
     if spec.view is None:
-        fields = [
-            StructField(result_column(stream, number), frame.schema[f"c_{number}"].dataType)
-            for stream, frame in enumerate(derived)
-            for number in range(len(spec.streams[stream].columns))
-        ]
-        return StructType(fields + (newest if spec.newest is not None else []))
+        return _columns_type(spec, derived)
 
     def type_of(value: Value) -> DataType:
         return derived[value.stream].schema[f"c_{value.column}"].dataType
@@ -125,7 +205,7 @@ def _result_type(spec: JoinSpec, derived: Sequence[DataFrame]) -> StructType:
         for number, value in enumerate(spec.view.groups)
     ]
     if spec.view.slice is not None:
-        fields += newest
+        fields.append(StructField(NEWEST, TimestampType()))
     for number, measure in enumerate(spec.view.measures):
         kind: DataType = LongType()
         if measure.value is not None and measure.fold is not Fold.COUNT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
@@ -12,19 +13,30 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from thetastream import arrow
-from thetastream.engine.manifest import Manifest
+from thetastream.engine.manifest import Manifest, StateSpec
 from thetastream.engine.runner import decode_part, decode_view, missing_part
 from thetastream.engine.shelf import DropPart, PutPart
+from thetastream.engine.triunit import (
+    Forward,
+    Mark,
+    Passing,
+    TriReport,
+    TriUnit,
+    forward_layout,
+)
 from thetastream.engine.unit import Emit, PutManifest, PutView, Report, Unit
 from thetastream.errors import ThetastreamError
+from thetastream.graph import TriSpec
 from thetastream.index.layout import Layout, Stored
+from thetastream.index.packing import Packs
 from thetastream.index.part import PartMeta
 from thetastream.runtime.cache import PartCache
-from thetastream.runtime.results import frame_of, report_frame
+from thetastream.runtime.results import frame_of, passed_frame, report_frame
 from thetastream.runtime.router import HEARTBEAT
-from thetastream.runtime.unitkeys import murmur3
+from thetastream.runtime.unitkeys import murmur3, unit_key
 from thetastream.spec import JoinSpec
 from thetastream.topology.dispatcher import Pack
+from thetastream.topology.tri import FORWARD, MARK, RESULT, relay
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
@@ -41,70 +53,35 @@ _caches: dict[str, PartCache] = {}
 """One cache a join in this worker process, whichever partitions it serves."""
 
 
-class Joiner:
-    """Carries out a unit's instructions on Spark's state."""
+class _UnitState:
+    """A unit's state in Spark's hands: a manifest, parts, and caches beside them."""
 
-    def __init__(
-        self,
-        handle: StatefulProcessorHandle,
-        *,
-        spec: str,
-        token: str,
-        chunk_rows: int,
-        cache_bytes: int,
-        names: Sequence[str],
-        typed: bool,
-    ) -> None:
-        self._spec = JoinSpec.from_json(spec)
-        self._chunk_rows = chunk_rows
-        self._names = names
-        self._typed = typed
-        self._manifest = handle.getValueState("manifest", _TEXT)
+    def __init__(self, handle: StatefulProcessorHandle, token: str, cache_bytes: int) -> None:
+        self.manifest = handle.getValueState("manifest", _TEXT)
         self._parts = handle.getMapState("runs", _TEXT, _DATA)
         if token not in _caches:
             _caches[token] = PartCache(token, cache_bytes)
         self._cache = _caches[token]
 
-    def process(
-        self, key: tuple[int], frames: Iterator[pd.DataFrame], timers: TimerValues
-    ) -> Iterator[pd.DataFrame]:
-        """Results and, last, the report of one unit for one batch."""
-        try:
-            yield from self._process(murmur3(int(key[0])), frames, timers)
-        except ThetastreamError as error:
-            if self._spec.origin:
-                error.detail = f"{error.detail}\n  join built at {self._spec.origin}".lstrip("\n")
-            raise
+    def read(self, spec: StateSpec) -> Manifest:
+        """The unit's manifest."""
+        stored = self.manifest.get()
+        return Manifest.new(spec) if stored is None else Manifest.read(stored[0], spec)
 
-    def _process(
-        self, number: int, frames: Iterator[pd.DataFrame], timers: TimerValues
-    ) -> Iterator[pd.DataFrame]:
-        packs = [pack for frame in frames for pack in _packs(number, frame)]
-        stored = self._manifest.get()
-        manifest = (
-            Manifest.new(self._spec) if stored is None else Manifest.read(stored[0], self._spec)
-        )
-        watermark = timers.getCurrentWatermarkInMs()
-        unit = Unit(self._spec, number, manifest, self, chunk_rows=self._chunk_rows)
-        # Spark's watermark starts at zero, which means that there is none yet.
-        for step in unit.process(packs, watermark * 1000 if watermark > 0 else None):
-            match step:
-                case Emit(batches):
-                    yield frame_of(batches, typed=self._typed)
-                case PutPart(meta, data, part):
-                    self._put(meta, data)
-                    self._cache.put(meta.id, part)
-                case PutView(meta, data):
-                    self._put(meta, data)
-                case DropPart(meta):
-                    for name in _value_names(meta):
-                        self._parts.removeKey((name,))
-                    self._cache.drop(meta.id)
-                case PutManifest(text):
-                    self._manifest.update((text,))
-                case Report():
-                    report = json.dumps(dataclasses.asdict(step))
-                    yield report_frame(number, report, self._names)
+    def carry_out(self, step: PutPart | PutView | DropPart | PutManifest) -> None:
+        """Change the state as a unit says."""
+        match step:
+            case PutPart(meta, data, part):
+                self._put(meta, data)
+                self._cache.put(meta.id, part)
+            case PutView(meta, data):
+                self._put(meta, data)
+            case DropPart(meta):
+                for name in _value_names(meta):
+                    self._parts.removeKey((name,))
+                self._cache.drop(meta.id)
+            case PutManifest(text):
+                self.manifest.update((text,))
 
     def part(self, meta: PartMeta, layout: Layout) -> Stored:
         """A stored part, from the nearest place that has it."""
@@ -132,6 +109,133 @@ class Joiner:
                 raise missing_part(meta)
             pieces.append(bytes(value[0]))
         return b"".join(pieces)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What a joiner is told besides its spec."""
+
+    token: str
+    chunk_rows: int
+    cache_bytes: int
+    names: Sequence[str]
+    """The columns of what it puts out."""
+    typed: bool
+
+
+class Joiner:
+    """Carries out a unit's instructions on Spark's state."""
+
+    def __init__(self, handle: StatefulProcessorHandle, spec: JoinSpec, setting: Setting) -> None:
+        self._spec = spec
+        self._setting = setting
+        self._state = _UnitState(handle, setting.token, setting.cache_bytes)
+
+    def process(
+        self, key: tuple[int], frames: Iterator[pd.DataFrame], timers: TimerValues
+    ) -> Iterator[pd.DataFrame]:
+        """Results and, last, the report of one unit for one batch."""
+        with _told(self._spec.origin):
+            yield from self._process(murmur3(int(key[0])), frames, timers)
+
+    def _process(
+        self, number: int, frames: Iterator[pd.DataFrame], timers: TimerValues
+    ) -> Iterator[pd.DataFrame]:
+        packs = [pack for frame in frames for pack in _packs(number, frame)]
+        manifest = self._state.read(self._spec)
+        unit = Unit(self._spec, number, manifest, self._state, chunk_rows=self._setting.chunk_rows)
+        for step in unit.process(packs, _watermark(timers)):
+            match step:
+                case Emit(batches):
+                    yield frame_of(batches, typed=self._setting.typed)
+                case Report():
+                    yield _report(number, step, self._setting.names)
+                case _:
+                    self._state.carry_out(step)
+
+
+class TriJoiner:
+    """Carries out the instructions of a unit of a three-way join."""
+
+    def __init__(
+        self, handle: StatefulProcessorHandle, spec: TriSpec, stage: int, setting: Setting
+    ) -> None:
+        self._stage = spec.stages[stage]
+        self._spec = spec
+        self._setting = setting
+        self._state = _UnitState(handle, setting.token, setting.cache_bytes)
+
+    def process(
+        self, key: tuple[int], frames: Iterator[pd.DataFrame], timers: TimerValues
+    ) -> Iterator[pd.DataFrame]:
+        """Results or what goes on to the next stage and, last, the report of one unit."""
+        with _told(self._spec.origin):
+            yield from self._process(murmur3(int(key[0])), frames, timers)
+
+    def _process(
+        self, number: int, frames: Iterator[pd.DataFrame], timers: TimerValues
+    ) -> Iterator[pd.DataFrame]:
+        packs: list[Pack] = []
+        forwarded: list[Packs] = []
+        watermark = _watermark(timers) if self._stage.number == 0 else None
+        for frame in frames:
+            for stream, role, rows, blob in zip(
+                frame["stream"], frame["role"], frame["rows"], frame["blob"], strict=True
+            ):
+                onward = relay(int(role))
+                if onward is not None:
+                    yield passed_frame(unit_key(onward[1]), onward[0], rows, blob, stream)
+                elif role == MARK:
+                    # Both stages go by one watermark, whatever Spark has got to in between.
+                    watermark = int(rows)
+                elif role == FORWARD:
+                    forwarded.append(forward_layout(self._spec).decode(blob))
+                elif role == RESULT:
+                    yield frame_of(list(arrow.read_batches(blob)), typed=self._setting.typed)
+                elif role != HEARTBEAT:
+                    packs.append(Pack(number, int(stream), int(role), arrow.from_bytes(blob)))
+        manifest = self._state.read(self._stage)
+        unit = TriUnit(
+            self._stage, number, manifest, self._state, chunk_rows=self._setting.chunk_rows
+        )
+        for step in unit.process(packs, watermark, forwarded):
+            match step:
+                case Emit(batches):
+                    yield frame_of(batches, typed=self._setting.typed)
+                case Passing(target, batches):
+                    rows = sum(batch.num_rows for batch in batches)
+                    data = arrow.to_bytes(*batches).to_pybytes()
+                    yield passed_frame(unit_key(target), RESULT, rows, data)
+                case Forward(target, some):
+                    data = some.to_bytes().to_pybytes()
+                    yield passed_frame(unit_key(target), FORWARD, len(some), data)
+                case Mark(target, mark):
+                    yield passed_frame(unit_key(target), MARK, mark, b"")
+                case TriReport():
+                    yield _report(number, step, self._setting.names)
+                case _:
+                    self._state.carry_out(step)
+
+
+@contextlib.contextmanager
+def _told(origin: str) -> Iterator[None]:
+    """Errors name the line of the user's program that built the join."""
+    try:
+        yield
+    except ThetastreamError as error:
+        if origin:
+            error.detail = f"{error.detail}\n  join built at {origin}".lstrip("\n")
+        raise
+
+
+def _watermark(timers: TimerValues) -> int | None:
+    """Spark's watermark in microseconds; zero means that there is none yet."""
+    watermark = timers.getCurrentWatermarkInMs()
+    return watermark * 1000 if watermark > 0 else None
+
+
+def _report(number: int, report: Report, names: Sequence[str]) -> pd.DataFrame:
+    return report_frame(number, json.dumps(dataclasses.asdict(report)), names)
 
 
 def _value_names(meta: PartMeta) -> list[str]:

@@ -33,6 +33,18 @@ from thetastream.spec import NEWEST
 REPORT = StructType([StructField("unit", IntegerType()), StructField("report", StringType())])
 """The columns beside the results; only a unit's last row has them filled."""
 
+PASSED = StructType(
+    [
+        StructField("unit", IntegerType()),
+        StructField("stream", IntegerType()),
+        StructField("role", IntegerType()),
+        StructField("rows", LongType()),
+        StructField("blob", BinaryType()),
+        StructField("report", StringType()),
+    ]
+)
+"""What a stage passes on to the next: packs, and reports."""
+
 _BLOB = StructType([StructField("blob", BinaryType())])
 
 
@@ -80,6 +92,12 @@ def frame_of(batches: Sequence[pa.RecordBatch], *, typed: bool) -> pd.DataFrame:
     if NEWEST in columns:
         made[NEWEST] = batch.column(NEWEST).to_pandas()
     return pd.DataFrame(made, copy=False)
+
+
+def passed_frame(unit: int, role: int, rows: int, blob: bytes, stream: int = 0) -> pd.DataFrame:
+    """A pack for a unit of the next stage, which is given by its shuffle key."""
+    row = (unit, stream, role, rows, blob, None)
+    return pd.DataFrame([row], columns=PASSED.names)
 
 
 def report_frame(unit: int, report: str, names: Sequence[str]) -> pd.DataFrame:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from thetastream import arrow
+from thetastream.graph import TriSpec
 from thetastream.runtime.unitkeys import unit_key
 from thetastream.spec import JoinSpec
 from thetastream.topology.dispatcher import Dispatcher
+from thetastream.topology.tri import TriDispatcher, relayed
 
 PACK_BYTES = 8 * 1024**2
 """Arrow bytes of a stream that are routed together; a pack is a part of them."""
@@ -38,7 +40,31 @@ def route(
         for pack in dispatcher.dispatch(batch):
             silent.discard(pack.unit)
             yield _row(pack.unit, stream, pack.role, pack.batch)
-    for unit in sorted(silent):
+    yield from _heartbeats(silent, stream)
+
+
+def route_three(
+    spec: TriSpec, stream: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Packs for the units of a three-way join from the stream's batches.
+
+    Those for a second stage are handed on by the first, so that the stream is read once.
+    """
+    first, *others = (TriDispatcher(stage, stream) for stage in spec.stages)
+    silent = set(first.units)
+    for batch in _gathered(batches):
+        for pack in first.dispatch(batch):
+            silent.discard(pack.unit)
+            yield _row(pack.unit, stream, pack.role, pack.batch)
+        for dispatcher in others:
+            for pack in dispatcher.dispatch(batch):
+                by = pack.unit % len(first.units)
+                yield _row(by, stream, relayed(pack.role, pack.unit), pack.batch)
+    yield from _heartbeats(silent, stream)
+
+
+def _heartbeats(units: set[int], stream: int) -> Iterator[pa.RecordBatch]:
+    for unit in sorted(units):
         yield _row(unit, stream, HEARTBEAT, None)
 
 

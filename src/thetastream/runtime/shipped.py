@@ -15,12 +15,41 @@ Batches = Iterator[Any]
 
 
 def router(spec: str, stream: int, version: str) -> Callable[[Batches], Batches]:
-    """The function for `mapInArrow` before the shuffle."""
+    """The function for `mapInArrow` before the shuffle of a two-way join."""
+    check = _checker(version)
 
     def route_packs(batches: Batches) -> Batches:
+        check()
+        from thetastream.runtime.router import route
+        from thetastream.spec import JoinSpec
+
+        yield from route(JoinSpec.from_json(spec), stream, batches)
+
+    return route_packs
+
+
+def tri_router(spec: str, stream: int, version: str) -> Callable[[Batches], Batches]:
+    """The function for `mapInArrow` before the shuffle of a three-way join."""
+    check = _checker(version)
+
+    def route_packs(batches: Batches) -> Batches:
+        check()
+        from thetastream.graph import TriSpec
+        from thetastream.runtime.router import route_three
+
+        yield from route_three(TriSpec.from_json(spec), stream, batches)
+
+    return route_packs
+
+
+def _checker(version: str) -> Callable[[], None]:
+    """Says what is missing on a worker."""
+
+    def check() -> None:
+        from importlib import import_module
+
         try:
-            from thetastream.runtime.router import route
-            from thetastream.spec import JoinSpec
+            import_module("thetastream.runtime.router")
             from thetastream.version import VERSION
         except ImportError as error:
             raise RuntimeError(
@@ -33,31 +62,52 @@ def router(spec: str, stream: int, version: str) -> Callable[[Batches], Batches]
                 f"the Spark workers have thetastream {VERSION}, the driver has"
                 f" {version}\nWhat to do: install the same version on both"
             )
-        yield from route(JoinSpec.from_json(spec), stream, batches)
 
-    return route_packs
+    return check
 
 
 def processor(
     spec: str, token: str, chunk_rows: int, cache_bytes: int, names: Sequence[str], typed: bool
 ) -> StatefulProcessor:
-    """The processor for `transformWithStateInPandas`."""
+    """The processor for `transformWithStateInPandas` of a two-way join."""
 
+    def joiner(handle: Any) -> Any:
+        from thetastream.runtime.joiner import Joiner, Setting
+        from thetastream.spec import JoinSpec
+
+        setting = Setting(token, chunk_rows, cache_bytes, names, typed)
+        return Joiner(handle, JoinSpec.from_json(spec), setting)
+
+    return _processor(joiner)
+
+
+def tri_processor(
+    spec: str,
+    stage: int,
+    token: str,
+    chunk_rows: int,
+    cache_bytes: int,
+    names: Sequence[str],
+    typed: bool,
+) -> StatefulProcessor:
+    """The processor for `transformWithStateInPandas` of a stage of a three-way join."""
+
+    def joiner(handle: Any) -> Any:
+        from thetastream.graph import TriSpec
+        from thetastream.runtime.joiner import Setting, TriJoiner
+
+        setting = Setting(token, chunk_rows, cache_bytes, names, typed)
+        return TriJoiner(handle, TriSpec.from_json(spec), stage, setting)
+
+    return _processor(joiner)
+
+
+def _processor(joiner: Callable[[Any], Any]) -> StatefulProcessor:
     class JoinUnit(StatefulProcessor):
         """Hands each unit and batch to the joiner."""
 
         def init(self, handle: Any) -> None:
-            from thetastream.runtime.joiner import Joiner
-
-            self._joiner = Joiner(
-                handle,
-                spec=spec,
-                token=token,
-                chunk_rows=chunk_rows,
-                cache_bytes=cache_bytes,
-                names=names,
-                typed=typed,
-            )
+            self._joiner = joiner(handle)
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
             return self._joiner.process(key, rows, timerValues)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -127,6 +127,11 @@ class DuckAnalyst:
             self._types[question] = _FROM_DUCKDB.get(found, found.lower())
         return self._types[question]
 
+    def with_stream(self, name: str, columns: Sequence[ColumnSpec]) -> DuckAnalyst:
+        """An analyst that also knows a stream with those columns."""
+        schema = pa.schema([(column.name, _arrow_type(column.type)) for column in columns])
+        return replace(self, schemas={**self.schemas, name: schema}, _types={})
+
     def common_type(self, left: str, right: str) -> str | None:
         """The type in which Spark compares the two, in ANSI mode."""
         pair = {left, right}
@@ -145,6 +150,11 @@ class DuckAnalyst:
         if pair <= {"date", "timestamp", "timestamp_ntz"}:
             return "timestamp" if "timestamp" in pair else "timestamp_ntz"
         return None
+
+
+def _arrow_type(name: str) -> pa.DataType:
+    known = {spark: kind for kind, spark in _NAMED.items()}
+    return known[name] if name in known else pa.decimal128(*_decimal(name))
 
 
 def _decimal(name: str) -> tuple[int, int]:

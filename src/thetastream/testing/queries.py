@@ -51,7 +51,9 @@ class InProcessQuery:
     @property
     def spec(self) -> JoinSpec:
         """The join under the query."""
-        return self.plan.join.spec
+        spec = self.plan.join.spec
+        assert isinstance(spec, JoinSpec)
+        return spec
 
     def batch(self, inputs: Sequence[pa.Table], watermark: int | None) -> None:
         """Take in a batch of each relation."""

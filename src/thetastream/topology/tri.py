@@ -24,6 +24,26 @@ from thetastream.topology.routes import HOME, STORE, Route, mixed, remainder
 _FLOATING = (Encoding.FLOAT, Encoding.FLOAT_NAN_LOW)
 
 
+FORWARD = 1 << 8
+"""The role of packs of a first stage that go on to the second."""
+RESULT = 1 << 9
+"""The role of results of a first stage on their way out."""
+MARK = 1 << 10
+"""The role of a first stage's watermark."""
+
+_RELAY = 1 << 11
+
+
+def relayed(role: int, unit: int) -> int:
+    """The role of a pack that a unit of the first stage hands on to one of the second."""
+    return role | _RELAY | unit << 16
+
+
+def relay(role: int) -> tuple[int, int] | None:
+    """The role and the unit in the role of a pack that is to be handed on; None if it is not."""
+    return (role & (_RELAY - 1), role >> 16) if role & _RELAY else None
+
+
 def visit(group: int) -> int:
     """The role of a tuple that visits a group."""
     return 8 << group

@@ -1,0 +1,286 @@
+"""A predicate over three and more streams to a tree of two-way joins (BiStream+Tree).
+
+The results of each join are a stream for the next one. The two streams with the strongest
+predicate come first, then always the stream with the strongest predicate on those before it. All
+conjuncts are evaluated in the first join that knows their streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from thetastream.graph import TreeSpec
+from thetastream.options import JoinOptions
+from thetastream.planner.conjuncts import Conjunct
+from thetastream.planner.expression import And, Boolean, Column, Expr, moved, quote, streams_of
+from thetastream.planner.expression import columns as columns_of
+from thetastream.planner.keys import KeyTable, Scope
+from thetastream.planner.names import Names
+from thetastream.planner.plan import Carried, PairPlanner, Plan, archive_period, order_ranges
+from thetastream.planner.report import Decision, explain_steps, explain_steps_html
+from thetastream.planner.threeway import Graph
+from thetastream.planner.types import KeyForm
+from thetastream.planner.window import window_range
+from thetastream.spec import ColumnSpec, Encoding, JoinSpec, Range, Window, result_column
+
+Place = tuple[int, int]
+"""A column of one of the streams: the stream and the column's place in it."""
+
+
+@dataclass(frozen=True)
+class TreePlan:
+    """The joins one after the other, and why in that order."""
+
+    spec: TreeSpec
+    steps: tuple[Plan, ...]
+    decisions: tuple[Decision, ...]
+    conjuncts: tuple[Conjunct, ...]
+
+    def explain(self) -> str:
+        """The plan as text."""
+        return explain_steps(self.spec, self.decisions, [step.explain() for step in self.steps])
+
+    def _repr_html_(self) -> str:
+        found = [step._repr_html_() for step in self.steps]
+        return explain_steps_html(self.spec, self.decisions, found)
+
+
+def plan_steps(
+    graph: Graph, carried: Sequence[Carried], origin: str, *, timed: bool, why: str
+) -> TreePlan:
+    """The plan of a tree; `timed` if the results need the time of their newest member."""
+    return _Tree(graph, carried, origin, timed).plan(why)
+
+
+class _Tree:
+    def __init__(self, graph: Graph, carried: Sequence[Carried], origin: str, timed: bool) -> None:
+        self.graph = graph
+        self.scope = graph.scope
+        self.names = graph.scope.names
+        self.origin = origin
+        self.timed = timed
+        asked = [
+            range(len(self.names.columns[stream])) if mine.columns is None else mine.columns
+            for stream, mine in enumerate(carried)
+        ]
+        self.asked = [tuple(sorted(columns)) for columns in asked]
+        self.times = [
+            None if name not in graph.time else self.names.position(stream, graph.time[name])
+            for stream, name in enumerate(self.names.streams)
+        ]
+        self.pending = list(graph.conjuncts)
+
+    def plan(self, why: str) -> TreePlan:
+        order = self._order()
+        steps: list[Plan] = []
+        held: list[Place] = []
+        joined = [order[0]]
+        for stream in order[1:]:
+            plan, held = self._step(joined, held, stream)
+            steps.append(plan)
+            joined.append(stream)
+        self.names.carried = tuple(self.asked)
+        last = self._final_names(held, joined)
+        spec = TreeSpec(
+            steps=tuple(step.spec for step in steps),
+            order=tuple(order),
+            output=tuple(
+                tuple(last[stream, index] for index in columns)
+                for stream, columns in enumerate(self.asked)
+            ),
+            reach=tuple(tuple(row) for row in self.graph.reach),
+            predicate=self.graph.predicate(),
+            origin=self.origin,
+        )
+        shown = ", ".join(self.names.streams[stream] for stream in order)
+        decisions = (
+            Decision("scheme", "tree of two-way joins", why),
+            Decision("order", shown, "the strongest predicates first"),
+        )
+        return TreePlan(spec, tuple(steps), decisions, self.graph.all_reports())
+
+    # -- the order ------------------------------------------------------------------------------
+
+    def _rank(self, one: int, two: int) -> int:
+        edge = self.graph.edges[min(one, two), max(one, two)]
+        return edge.rank
+
+    def _order(self) -> list[int]:
+        first = min(self.graph.pairs, key=lambda pair: self._rank(*pair))
+        order = list(first)
+        rest = [stream for stream in range(self.graph.count) if stream not in order]
+        while rest:
+            best = min(rest, key=lambda stream: min(self._rank(stream, one) for one in order))
+            order.append(best)
+            rest.remove(best)
+        return order
+
+    # -- one join -------------------------------------------------------------------------------
+
+    def _needed(self, stream: int) -> list[int]:
+        """The columns of a stream that results or later joins read."""
+        read = {
+            column.index
+            for item in self.graph.conjuncts
+            if len(streams_of(item)) > 1
+            for column in columns_of(item)
+            if column.stream == stream
+        }
+        time = self.times[stream]
+        read |= set(self.asked[stream]) | ({time} if time is not None else set())
+        return sorted(read)
+
+    def _step(self, joined: list[int], held: list[Place], stream: int) -> tuple[Plan, list[Place]]:
+        first = len(joined) == 1
+        if first:
+            left = self.names.streams[joined[0]]
+            held = [(joined[0], index) for index in range(len(self.names.columns[joined[0]]))]
+            columns = list(self.names.columns[joined[0]])
+        else:
+            left = self._free_name(joined)
+            known = self._final_names(held, joined)
+            columns = [
+                ColumnSpec(name=known[place], type=self.names.columns[place[0]][place[1]].type)
+                for place in held
+            ]
+        right = self.names.streams[stream]
+        analyst = self.scope.analyst if first else self.scope.analyst.with_stream(left, columns)
+        names = Names(
+            {left: columns, right: self.names.columns[stream]},
+            case_sensitive=self.scope.analyst.case_sensitive,
+        )
+        scope = Scope(self.scope.text, names, analyst, self.scope.fixed_zone)
+
+        def local(column: Column) -> Column:
+            if column.stream == stream:
+                return replace(column, stream=1)
+            return replace(column, stream=0, index=held.index((column.stream, column.index)))
+
+        have = {*joined, stream}
+        mine = [item for item in self.pending if streams_of(item) <= have]
+        self.pending = [item for item in self.pending if item not in mine]
+        items = [moved(item, local) for item in mine]
+        tree: Expr = Boolean(value=True)
+        if items:
+            tree = items[0] if len(items) == 1 else And(items=tuple(items))
+        keep = frozenset(self._needed(joined[0])) if first else None
+        carried = Carried(keep), Carried(frozenset(self._needed(stream)))
+        options = self._options()
+        if first:
+            time = {
+                name: self.graph.time[name] for name in (left, right) if name in self.graph.time
+            }
+            planner = PairPlanner(
+                scope, options, self.graph.within, time, self.graph.delay, carried
+            )
+            plan = planner.plan(tree, self.origin)
+        else:
+            planner = PairPlanner(scope, options, None, {}, self.graph.delay, carried)
+            times = self._time_keys(planner.tables, held, joined, stream)
+            plan = planner.plan(tree, self.origin)
+            plan = replace(plan, spec=self._with_times(plan.spec, times, joined, stream))
+        after = [held[index] for index in names.carried[0]]
+        after += [(stream, index) for index in names.carried[1]]
+        return plan, after
+
+    def _options(self) -> JoinOptions:
+        units = self.graph.options.units
+        return replace(
+            self.graph.options,
+            units=max(units) if isinstance(units, tuple) else units,
+            topology="auto" if self.graph.options.topology != "random" else "random",
+        )
+
+    def _free_name(self, joined: list[int]) -> str:
+        name = "_".join(self.names.streams[stream] for stream in joined)
+        while name in self.names.streams:
+            name += "_"
+        return name
+
+    def _final_names(self, held: list[Place], joined: list[int]) -> dict[Place, str]:
+        """The names that the columns have in the results of the join that held them last."""
+        found: dict[Place, str] = {}
+        numbers = [0, 0]
+        for place in held:
+            side = 1 if len(joined) > 1 and place[0] == joined[-1] else 0
+            found[place] = result_column(side, numbers[side])
+            numbers[side] += 1
+        return found
+
+    # -- times ----------------------------------------------------------------------------------
+
+    def _time_keys(
+        self,
+        tables: tuple[KeyTable, KeyTable],
+        held: list[Place],
+        joined: list[int],
+        stream: int,
+    ) -> _Times | None:
+        known = self._final_names(held, joined)
+        own = self.times[stream]
+        if own is None:
+            return None
+        members: dict[int, int] = {}
+        texts = []
+        kind = self.names.columns[stream][own].type
+        form = KeyForm(Encoding.INTEGER, kind, True)
+        for member in joined:
+            place = self.times[member]
+            assert place is not None
+            index = held.index((member, place))
+            members[member] = tables[0].add(Column(stream=0, index=index), form)
+            texts.append(quote(known[member, place]))
+        listed = ", ".join(texts)
+        oldest = tables[0].add_sql(f"least({listed})", kind, Encoding.INTEGER)
+        latest = None
+        if self.timed:
+            latest = tables[0].add_sql(f"greatest({listed})", kind, Encoding.INTEGER)
+        mine = tables[1].add(Column(stream=1, index=own), form)
+        tables[1].require(Column(stream=1, index=own))
+        return _Times(members, oldest, latest, mine)
+
+    def _with_times(
+        self, spec: JoinSpec, times: _Times | None, joined: list[int], stream: int
+    ) -> JoinSpec:
+        if times is None:
+            return replace(spec, streams=(replace(spec.streams[0], made=True), spec.streams[1]))
+        ranges: list[Range] = list(spec.ranges)
+        ahead: list[int | None] = []
+        behind: list[int | None] = []
+        for member in joined:
+            there, back = self.graph.reach[member][stream], self.graph.reach[stream][member]
+            ahead.append(there)
+            behind.append(back)
+            if there is not None or back is not None:
+                window = Window(low=None if back is None else -back, high=there)
+                ranges.append(window_range(window, times.members[member], times.own))
+        window = Window(low=_most(behind, sign=-1), high=_most(ahead, sign=1))
+        lengths = [abs(end) for end in (window.low, window.high) if end is not None]
+        period = archive_period(lengths, self.graph.options, self.graph.delay) if lengths else None
+        return replace(
+            spec,
+            streams=(
+                replace(spec.streams[0], time=times.oldest, latest=times.latest, made=True),
+                replace(spec.streams[1], time=times.own),
+            ),
+            ranges=order_ranges(ranges, equality=spec.equality is not None),
+            window=window if lengths else None,
+            archive_period=period,
+        )
+
+
+@dataclass(frozen=True)
+class _Times:
+    """The places of keys of time."""
+
+    members: dict[int, int]
+    oldest: int
+    latest: int | None
+    own: int
+
+
+def _most(lengths: list[int | None], *, sign: int) -> int | None:
+    """The longest of them, or none where one has no end."""
+    finite = [length for length in lengths if length is not None]
+    return sign * max(finite) if len(finite) == len(lengths) else None
