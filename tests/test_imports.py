@@ -93,3 +93,14 @@ def test_part_without_layer_is_reported(tmp_path: Path) -> None:
     done = run(tree(tmp_path, {"helpers.py": ""}))
     assert done.returncode == 1
     assert "helpers is in no layer" in done.stdout
+
+
+def test_workers_do_not_import_the_planner() -> None:
+    """What Spark's workers import leaves out the api, the planner and the SQL parser."""
+    program = (
+        "import sys\n"
+        "import thetastream.runtime.joiner, thetastream.runtime.router\n"
+        "unwanted = {'sqlglot', 'thetastream.planner', 'thetastream.api'} & set(sys.modules)\n"
+        "assert not unwanted, unwanted\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

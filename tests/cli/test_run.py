@@ -22,7 +22,7 @@ from tests.conftest import committed_files
 from thetastream.cli.main import DONE, FAILED, OTHER_QUERY, WRONG, main
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-SIZES = {"city": 1500, "power": 150, "fares": 400, "zipf": 1500}
+SIZES = {"city": 1500, "power": 150, "fares": 400, "zipf": 1500, "gps": 600}
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +130,19 @@ def test_fares(spark: SparkSession, examples: Path, capsys: pytest.CaptureFixtur
         a=f"{examples}/data/fares/trips/*",
     )
     assert {(repr(sum(line["results"] for line in lines)),)} == set(wanted)
+
+
+def test_meetings(spark: SparkSession, examples: Path) -> None:
+    assert main(["run", str(examples / "meetings.sql")]) == DONE
+    gps = examples / "data/gps"
+    wanted = rows_of(
+        "SELECT r.vehicle, s.vehicle, t.vehicle FROM r, s, t WHERE abs(r.x - s.x) <= 100"
+        " AND abs(s.y - t.y) <= 100 AND abs(t.x - r.x) <= 100 AND"
+        f" {close('r.t', 's.t', 20)} AND {close('s.t', 't.t', 20)} AND {close('r.t', 't.t', 20)}",
+        **{name: f"{gps}/{name}/*" for name in "rst"},
+    )
+    assert written(examples / "out/meetings", "first, second, third") == wanted
+    assert wanted
 
 
 def test_pairs(spark: SparkSession, examples: Path) -> None:

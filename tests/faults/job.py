@@ -9,10 +9,13 @@ from pathlib import Path
 import thetastream as ts
 
 SCHEMA = "id bigint, k int, x bigint, t timestamp"
-PREDICATE = "r.k = s.k AND abs(r.x - s.x) <= 40"
+PREDICATES = {
+    "rs": "r.k = s.k AND abs(r.x - s.x) <= 40",
+    "rst": "r.k = s.k AND abs(s.x - t.x) <= 40",
+}
 
 
-def main(root: Path, master: str) -> int:
+def main(root: Path, master: str, names: str) -> int:
     spark = ts.session(
         app="faults",
         memory="1g",
@@ -33,11 +36,11 @@ def main(root: Path, master: str) -> int:
         name: spark.readStream.schema(SCHEMA)
         .option("maxFilesPerTrigger", 1)
         .parquet(str(root / name))
-        for name in "rs"
+        for name in names
     }
     query = (
         ts.streams(**frames)
-        .join(PREDICATE, within="2 minutes", delay="2 minutes")
+        .join(PREDICATES[names], within="2 minutes", delay="2 minutes")
         .writeStream.format("parquet")
         .option("path", str(root / "out"))
         .option("checkpointLocation", str(root / "checkpoint"))
@@ -50,4 +53,4 @@ def main(root: Path, master: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))

@@ -32,6 +32,9 @@ LIMIT_SECONDS = 240
 LOCAL = "local[2,8]"
 CLUSTER = "local-cluster[2,1,1024]"
 
+FIRST_CHAOS_SEED = 100
+CHAOS_SEEDS = range(FIRST_CHAOS_SEED, FIRST_CHAOS_SEED + int(os.environ.get("CHAOS_SEEDS", "10")))
+
 short = pytest.mark.spark
 long = pytest.mark.chaos
 
@@ -49,11 +52,11 @@ def rows(rng: np.random.Generator, batch: int) -> pa.Table:
 
 
 @contextmanager
-def job(root: Path, master: str) -> Iterator[subprocess.Popen[bytes]]:
+def job(root: Path, master: str, names: str = "rs") -> Iterator[subprocess.Popen[bytes]]:
     """The job in a process group of its own, which is gone afterwards."""
     with (root / "log.txt").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, str(JOB), str(root), master],
+            [sys.executable, str(JOB), str(root), master, names],
             stdout=log,
             stderr=log,
             start_new_session=True,
@@ -103,11 +106,12 @@ def run_to_the_end(
     rng: random.Random,
     targets: Callable[[subprocess.Popen[bytes]], list[psutil.Process]],
     kills: int,
+    names: str = "rs",
 ) -> int:
     """Run the job and kill a random target `kills` times while batches run."""
     killed = 0
     begin = time.monotonic()
-    with job(root, master) as process:
+    with job(root, master, names) as process:
         while process.poll() is None:
             assert time.monotonic() - begin < LIMIT_SECONDS, (root / "log.txt").read_text()[-3000:]
             if killed < kills and batches_done(root) > killed:
@@ -121,12 +125,12 @@ def run_to_the_end(
     return killed
 
 
-def crash_and_restart(root: Path, rng: random.Random, crashes: int) -> int:
+def crash_and_restart(root: Path, rng: random.Random, crashes: int, names: str = "rs") -> int:
     """Kill the driver with all it started `crashes` times, then let it finish."""
     crashed = 0
     while crashed < crashes:
         before = batches_done(root)
-        with job(root, LOCAL) as process:
+        with job(root, LOCAL, names) as process:
             begin = time.monotonic()
             while batches_done(root) < before + 1 and process.poll() is None:
                 assert time.monotonic() - begin < LIMIT_SECONDS, "no batch was committed"
@@ -136,7 +140,7 @@ def crash_and_restart(root: Path, rng: random.Random, crashes: int) -> int:
             time.sleep(rng.uniform(0.0, 2.0))
             end_group(process)
             crashed += 1
-    run_to_the_end(root, LOCAL, rng, lambda _: [], 0)
+    run_to_the_end(root, LOCAL, rng, lambda _: [], 0, names)
     return crashed
 
 
@@ -147,7 +151,7 @@ def crash_and_restart(root: Path, rng: random.Random, crashes: int) -> int:
         *(
             pytest.param(target, seed, marks=long)
             for target in ("worker", "executor", "driver")
-            for seed in range(100, 100 + int(os.environ.get("CHAOS_SEEDS", "10")))
+            for seed in CHAOS_SEEDS
         ),
     ],
 )
@@ -157,7 +161,7 @@ def test_killed(target: str, seed: int, tmp_path: Path) -> None:
     sides = {name: [rows(data, batch) for batch in range(BATCHES)] for name in "rs"}
     for name, batches in sides.items():
         write_batches(tmp_path / name, batches)
-    kills = rng.randint(1, 3)
+    kills = 1 if seed < FIRST_CHAOS_SEED else rng.randint(1, 3)
     if target == "worker":
         killed = run_to_the_end(tmp_path, LOCAL, rng, workers, kills)
     elif target == "executor":
@@ -172,3 +176,33 @@ def test_killed(target: str, seed: int, tmp_path: Path) -> None:
     )
     assert len(wanted) > 5_000
     assert results(tmp_path, "r_id, s_id") == wanted
+
+
+@pytest.mark.parametrize(
+    ("target", "seed"),
+    [
+        pytest.param("worker", 2, marks=short),
+        *(pytest.param(t, seed, marks=long) for t in ("worker", "driver") for seed in CHAOS_SEEDS),
+    ],
+)
+def test_killed_with_three_streams(target: str, seed: int, tmp_path: Path) -> None:
+    """A chain of three: two stages, and a worker of either may be the one that dies."""
+    data = np.random.default_rng(seed)
+    rng = random.Random(seed)
+    sides = {name: [rows(data, batch)[: ROWS // 10] for batch in range(4)] for name in "rst"}
+    for name, batches in sides.items():
+        write_batches(tmp_path / name, batches)
+    kills = rng.randint(2, 4)
+    if target == "worker":
+        killed = run_to_the_end(tmp_path, LOCAL, rng, workers, kills, "rst")
+    else:
+        killed = crash_and_restart(tmp_path, rng, kills, "rst")
+    assert killed >= 1
+    times = ", ".join(f"epoch_us({name}.t)" for name in "rst")
+    wanted = oracle(
+        "SELECT r.id, s.id, t.id FROM r, s, t WHERE r.k = s.k AND abs(s.x - t.x) <= 40"
+        f" AND greatest({times}) - least({times}) <= {2 * MINUTE}",
+        **{name: pa.concat_tables(batches) for name, batches in sides.items()},
+    )
+    assert len(wanted) > 5_000
+    assert results(tmp_path, "r_id, s_id, t_id") == wanted

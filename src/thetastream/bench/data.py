@@ -26,6 +26,8 @@ from thetastream.workloads import (
 )
 
 SEED = 20_260_101
+_SPREAD = 10
+"""How far from its hot spot a position is, in either coordinate."""
 LINEITEMS_PER_SCALE = 6_000_000
 """Rows of lineitem at scale factor 1, about."""
 
@@ -34,7 +36,7 @@ Columns = Callable[[np.random.Generator, int, int], tuple[Integers, Integers]]
 
 
 def prepare(case: Case, root: Path) -> Path:
-    """The folder with the streams `r` and `s` of the case; made if it is not there yet."""
+    """The folder with the streams of the case; made if it is not there yet."""
     folder = root / case.dataset
     if (folder / "done").exists():
         return folder
@@ -42,7 +44,7 @@ def prepare(case: Case, root: Path) -> Path:
     if case.data.startswith("tpch_"):
         _tpch(case, folder, root)
     else:
-        for side, name in enumerate("rs"):
+        for side, name in enumerate(case.names):
             write_batches(_synthetic(case, side), folder / name)
     # Written last: an interrupted run leaves no half dataset that looks whole.
     (folder / "done").touch()
@@ -51,7 +53,7 @@ def prepare(case: Case, root: Path) -> Path:
 
 def _synthetic(case: Case, side: int) -> Iterator[pa.Table]:
     columns = _columns(case)
-    rows = case.rows // 2
+    rows = case.rows // len(case.names)
     pace = Pace(span=SPAN_SECONDS * SECOND)
     for trigger in range(case.triggers):
         rng = np.random.default_rng((SEED, trigger, side))
@@ -95,7 +97,31 @@ def _columns(case: Case) -> Columns:
             uniform_keys(rng, rows, 2**31),
             uniform_keys(rng, rows, INEQUALITY_DOMAIN) + (shift if side else 0),
         )
+    if case.data in ("gps", "packets"):
+        return _hot_spots(case)
     raise ValueError(f"no generator for {case.data}")
+
+
+def _hot_spots(case: Case) -> Columns:
+    """Positions (k, v) around hot spots, so that a tuple meets as many others as the case says.
+
+    All spots of GPS are as popular as each other; of packets (port and length) some far more.
+    """
+    # Two tuples of a spot are near in one coordinate with this probability.
+    offsets = np.arange(-_SPREAD, _SPREAD + 1)
+    near = float(np.mean(np.abs(offsets[:, None] - offsets[None, :]) <= BAND))
+    stored = (case.window or 1) * case.rows / len(case.names)
+    spots = max(2, round(stored * near / case.results))
+    popular = Zipf(spots, 0.5)
+    skewed = case.data == "packets"
+    distance = 4 * _SPREAD + 2 * BAND
+
+    def columns(rng: np.random.Generator, rows: int, side: int) -> tuple[Integers, Integers]:
+        spot = popular.draw(rng, rows) if skewed else uniform_keys(rng, rows, spots)
+        k = spot * distance + rng.integers(-_SPREAD, _SPREAD + 1, rows)
+        return k, spot * distance + rng.integers(-_SPREAD, _SPREAD + 1, rows)
+
+    return columns
 
 
 TPCH = {

@@ -13,9 +13,11 @@ from thetastream.bench.cases import (
     DUCKDB,
     LISTED,
     OURS,
+    PAIRS,
     PLAIN,
     SPARK_DEFAULT,
     SPARK_ROCKSDB,
+    TREE,
 )
 from thetastream.demo.plot import Bar, Series, bar_chart, line_chart, number
 
@@ -77,6 +79,22 @@ def out_bytes(run: Run, skip: int) -> float | None:
     """Bytes that left the units in the triggers that count."""
     values: list[Any] = [trigger.get("out_bytes") for trigger in counted(run, skip)]
     return float(sum(values)) if values and None not in values else None
+
+
+def entries(run: Run, skip: int) -> float | None:
+    """Intermediate results that are stored after the last trigger that reports them."""
+    for trigger in reversed(counted(run, skip)):
+        if trigger.get("entries"):
+            return float(trigger["entries"])
+    return None
+
+
+def state_bytes(run: Run, skip: int) -> float | None:
+    """Bytes of state after the last trigger that reports them."""
+    for trigger in reversed(counted(run, skip)):
+        if trigger.get("state_bytes"):
+            return float(trigger["state_bytes"])
+    return None
 
 
 def peak_memory(run: Run) -> float | None:
@@ -326,6 +344,44 @@ def figures(documents: dict[str, Document]) -> list[Figure]:
             )
             for name in ("Q5", "Q7", "Band")
         ),
+        *(
+            Figure(
+                f"three streams, cyclic, {title}: time of a trigger against the tree",
+                "≤ 0.5",
+                within(f"cyclic-{data}", trigger_seconds, TREE),
+                lambda v: v <= 0.5,
+            )
+            for data, title in (("gps", "GPS"), ("packets", "packets"))
+        ),
+        *(
+            Figure(
+                f"three streams, chain, {title}: time of a trigger against the tree",
+                "≤ 0.7",
+                within(f"chain-{data}", trigger_seconds, TREE),
+                lambda v: v <= 0.7,
+            )
+            for data, title in (("gps", "GPS"), ("packets", "packets"))
+        ),
+        *(
+            Figure(
+                f"three streams, {shape}, {title}: throughput against the tree",
+                "≥ 1.1",
+                within(f"{shape}-{data}", throughput, TREE),
+                lambda v: v >= 1.1,
+            )
+            for shape in ("cyclic", "chain")
+            for data, title in (("gps", "GPS"), ("packets", "packets"))
+        ),
+        *(
+            Figure(
+                f"three streams, {shape}, {title}: intermediate entries, packed against pairs",
+                "≤ 0.35",
+                within(f"{shape}-{data}", entries, PAIRS),
+                lambda v: v <= 0.35,
+            )
+            for shape in ("cyclic", "chain")
+            for data, title in (("gps", "GPS"), ("packets", "packets"))
+        ),
         Figure(
             "TPC-H Band: bytes that leave the units with local views relative to without",
             "≤ 0.1",
@@ -363,7 +419,10 @@ def write(out: Path) -> None:
         "same with RocksDB and join state format 4, `workaround` what Spark accepts where it",
         "refuses the predicate (buckets exploded into an equality, or a constant key), `duckdb`",
         "the same rows as one batch, `listed` our query with the pairs listed and aggregated by",
-        "Spark, `plain join` our join without the aggregates.",
+        "Spark, `plain join` our join without the aggregates, `tree` our two-way joins one after",
+        "the other, `pairs` our three-way join with intermediate results that are not packed,",
+        "`spark-cascade` two of Spark's own joins. The newest member of a result arrives when its",
+        "trigger begins, so the time of a trigger is the latency of its results.",
         "",
         "## Aims",
         "",
@@ -412,6 +471,14 @@ def section(name: str, document: Document, out: Path) -> list[str]:
     ]
     if state:
         lines += ["", "State bytes per stored tuple: " + ", ".join(state) + "."]
+    packs = [
+        f"{who} {value.text(number)} ({number(size.middle)}B of state)"
+        for who in (OURS, PAIRS)
+        if (value := spread(entries(run, case["skip"]) for run in of(document, who)))
+        and (size := spread(state_bytes(run, case["skip"]) for run in of(document, who)))
+    ]
+    if packs:
+        lines += ["", "Intermediate entries after the last trigger: " + ", ".join(packs) + "."]
     if peak := spread(peak_memory(run) for run in of(document, OURS)):
         text = peak.text(lambda v: f"{v:.1f}")
         lines += ["", f"Peak memory of all processes, shared pages counted once: {text} GiB."]

@@ -67,18 +67,20 @@ def in_spark(case: Case, folder: Path, task: dict[str, Any]) -> dict[str, Any]:
     for name, value in settings(contestant).items():
         spark.conf.set(name, value)
     reader = spark.readStream.option("maxFilesPerTrigger", 1)
-    r, s = (
-        reader.schema(schema).parquet(str(folder / name))
-        for name, schema in zip("rs", case.schemas, strict=True)
-    )
+    frames = {
+        name: reader.schema(schema).parquet(str(folder / name))
+        for name, schema in zip(case.names, case.schemas, strict=True)
+    }
     plan = ""
-    own = contestant in (cases.OURS, cases.LISTED, cases.PLAIN)
+    own = contestant in cases.OWN
     if own:
-        joined, plan = ours(case, r, s, task["options"], contestant)
+        joined, plan = ours(case, frames, task["options"], contestant)
+    elif contestant == cases.CASCADE:
+        joined = cascade(case, **frames)
     elif contestant == cases.WORKAROUND:
-        joined = workaround(case, r, s)
+        joined = workaround(case, **frames)
     else:
-        joined = native(case, r, s, case.predicate)
+        joined = native(case, condition=case.predicate, **frames)
     # Counting what leaves the join is the cheapest proof that all contestants did the same work.
     counted = joined.observe(RESULT_METRIC, F.count(F.lit(1)).alias("results"))
     begin = time.perf_counter()
@@ -108,7 +110,7 @@ def in_spark(case: Case, folder: Path, task: dict[str, Any]) -> dict[str, Any]:
 
 def session(contestant: str, memory: str) -> Any:
     """A local session on two cores, the library's own for the library."""
-    if contestant in (cases.OURS, cases.LISTED, cases.PLAIN):
+    if contestant in cases.OWN:
         import thetastream as ts
 
         return ts.session(app="bench", cores=2, memory=memory)
@@ -136,13 +138,21 @@ def settings(contestant: str) -> dict[str, str]:
     }
 
 
-def ours(case: Case, r: Any, s: Any, options: dict[str, Any], contestant: str) -> tuple[Any, str]:
+_VARIANTS: dict[str, dict[str, Any]] = {
+    cases.LISTED: {"aggregation": "enumerate"},
+    cases.TREE: {"scheme": "tree"},
+    cases.PAIRS: {"intermediate": "pairs"},
+}
+
+
+def ours(
+    case: Case, frames: dict[str, Any], options: dict[str, Any], contestant: str
+) -> tuple[Any, str]:
     """The library's join or query, and its plan as text."""
     import thetastream as ts
 
-    streams = ts.streams(r=r, s=s)
-    if contestant == cases.LISTED:
-        options = {**options, "aggregation": "enumerate"}
+    streams = ts.streams(**frames)
+    options = {**options, **_VARIANTS.get(contestant, {})}
     how: dict[str, Any] = {"options": ts.JoinOptions(**options)}
     if case.within is not None:
         how |= {"delay": f"{cases.DELAY_SECONDS} seconds", "time": "t"}
@@ -169,6 +179,29 @@ def native(case: Case, r: Any, s: Any, condition: str) -> Any:
         r, s = r.withWatermark("t", delay), s.withWatermark("t", delay)
         condition = f"{condition} AND {case.time_range()}"
     return r.alias("r").join(s.alias("s"), F.expr(condition))
+
+
+def cascade(case: Case, r: Any, s: Any, t: Any) -> Any:
+    """Two of Spark's joins, one after the other, on one key.
+
+    Spark refuses a second join of a stream with two event times, so that the one of s goes on as a
+    plain number, and its distance from t is checked on the results.
+    """
+    from pyspark.sql import functions as F
+
+    assert case.window is not None
+    first = native(case, r, s, "r.k = s.k").selectExpr(
+        "r.id AS id", "r.k AS k", "r.v AS v", "r.t AS t", "s.id AS s_id", "s.v AS s_v",
+        "unix_micros(s.t) AS s_t",
+    )  # fmt: skip
+    width = case.window * cases.SPAN_SECONDS
+    t = t.withWatermark("t", f"{cases.DELAY_SECONDS} seconds")
+    condition = (
+        f"a.k = t.k AND t.t >= a.t - INTERVAL {width} SECONDS"
+        f" AND t.t <= a.t + INTERVAL {width} SECONDS"
+        f" AND abs(a.s_t - unix_micros(t.t)) <= {width} * 1000000L"
+    )
+    return first.alias("a").join(t.alias("t"), F.expr(condition))
 
 
 def workaround(case: Case, r: Any, s: Any) -> Any:
@@ -221,6 +254,8 @@ def add_own_metrics(report: dict[str, Any], query: Any, *, aggregating: bool) ->
         if aggregating:
             trigger["results"] = metrics.results if metrics else None
         trigger["out_bytes"] = sum(u.out_bytes for u in metrics.units) if metrics else None
+        trigger["entries"] = sum(u.entries for u in metrics.units) if metrics else None
+        trigger["pairs"] = sum(u.pairs for u in metrics.units) if metrics else None
         trigger["units_busy"] = [unit.busy for unit in metrics.units] if metrics else []
 
 
