@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from thetastream.engine.manifest import Manifest
 from thetastream.engine.runner import Memory, UnitState, carry_out
-from thetastream.engine.triunit import Forward, Mark, Passing, TriReport, TriUnit
+from thetastream.engine.triunit import Forward, Mark, Passing, TriReport, TriUnit, unfactored
 from thetastream.engine.unit import Emit
 from thetastream.graph import Stage, TriSpec
 from thetastream.index.packing import Packs
@@ -73,8 +73,8 @@ class TriRunner:
             match step:
                 case Emit(batches):
                     results += batches
-                case Passing(_, batches):
-                    results += batches
+                case Passing(_, _, data):
+                    results.append(unfactored(data))
                 case Forward():
                     gone.append(step)
                 case Mark(_, mark):

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from thetastream import arrow
 from thetastream.engine.manifest import Manifest
 from thetastream.engine.shelf import DropPart, PutPart, Shelf, Store
 from thetastream.engine.unit import (
@@ -35,7 +36,7 @@ from thetastream.engine.unit import (
 from thetastream.graph import Scheme, Stage, TriSpec
 from thetastream.index.encoding import Int64s
 from thetastream.index.layout import PackLayout, TupleLayout
-from thetastream.index.packing import Packs, complete
+from thetastream.index.packing import Packs, compact, complete
 from thetastream.index.part import Part, SortOrder, Tuples, together
 from thetastream.index.probe import Probe, expand
 from thetastream.spec import NEWEST, result_column
@@ -55,10 +56,11 @@ class Forward(NamedTuple):
 
 
 class Passing(NamedTuple):
-    """Results of a first stage on their way out through a unit of the second."""
+    """Results of a first stage on their way out through a unit of the second, as `factored`."""
 
     unit: int
-    batches: tuple[pa.RecordBatch, ...]
+    rows: int
+    data: pa.Buffer
 
 
 class Mark(NamedTuple):
@@ -87,6 +89,10 @@ class _Member(NamedTuple):
     stream: int
     tuples: Tuples
     rows: Int64s
+
+
+_Found = tuple[_Member, _Member, _Member]
+"""Results: rows of tuples of each stream."""
 
 
 class TriUnit:
@@ -124,8 +130,7 @@ class TriUnit:
             yield from self._handle(stream, [(r, t) for r, t in arrived[stream] if len(t)])
             if self._stage.number and stream == self._spec.order[1]:
                 for some in forwarded:
-                    found = gathered(self._forwarded(some), self._chunk_rows)
-                    yield from map(self._out, found)
+                    yield from self._out(self._forwarded(some))
         if self._passes and self._number == self._stage.first_unit and watermark is not None:
             last = self._spec.stages[-1]
             for unit in range(last.first_unit, last.first_unit + last.units):
@@ -159,8 +164,7 @@ class TriUnit:
                 self._report.probes += len(tuples)
                 third = 3 - stream - group
                 if (third, group) in self._stage.meetings:
-                    results = self._complete(stream, tuples, third, group)
-                    yield from map(self._out, gathered(results, self._chunk_rows))
+                    yield from self._out(self._complete(stream, tuples, third, group))
                 if (stream, group) in self._stage.meetings:
                     yield from self._meet(stream, tuples, group)
         storing = [tuples for role, tuples in arrived if role & STORE]
@@ -172,9 +176,7 @@ class TriUnit:
 
     # -- completing intermediate results --------------------------------------------------------
 
-    def _complete(
-        self, stream: int, tuples: Tuples, new: int, group: int
-    ) -> Iterator[pa.RecordBatch]:
+    def _complete(self, stream: int, tuples: Tuples, new: int, group: int) -> Iterator[_Found]:
         """The results of visitors with the pairs that another stream made with a group."""
         chain = self._packs_chain(new, group)
         hub = self._spec.hub(new, group)
@@ -192,13 +194,13 @@ class TriUnit:
             for found, (hubs, members) in complete(
                 by_hub, by_member, member_key, packs, rows, limit
             ):
-                yield self._result(
+                yield (
                     _Member(stream, tuples, found),
                     _Member(hub, packs.hubs, hubs),
                     _Member(member, packs.members, members),
                 )
 
-    def _forwarded(self, packs: Packs) -> Iterator[pa.RecordBatch]:
+    def _forwarded(self, packs: Packs) -> Iterator[_Found]:
         """The results of packs of the first stage with the tuples that are stored here."""
         first, middle, last = self._spec.order
         # The hubs are sorted by the keys that the last stream looks for, and so can look for it.
@@ -219,7 +221,7 @@ class TriUnit:
                     members, others = packs.links[link], stored[which]
                     keep = ends.satisfied(part, self._equality(last, first), (members, others))
                     if keep.any():
-                        yield self._result(
+                        yield (
                             _Member(middle, tuples, hubs[which][keep]),
                             _Member(first, packs.members, members[keep]),
                             _Member(last, part, others[keep]),
@@ -243,8 +245,7 @@ class TriUnit:
             assert isinstance(stored, Part)
             part = stored.ordered(order)
             for mine, partners in probe.matches(part, rows, MEETING_PAIRS):
-                used, places = np.unique(partners, return_inverse=True)
-                waiting.append((mine, part.take(used), places))
+                waiting.append((mine, *compact(part, partners)))
                 size += len(mine)
                 if size >= MEETING_PAIRS:
                     yield from self._keep(stream, tuples, group, waiting)
@@ -305,40 +306,89 @@ class TriUnit:
     def _equality(self, stream: int, other: int) -> int | None:
         return self._order(stream, other).equality
 
-    def _out(self, emit: Emit) -> Instruction:
-        self._report.out_bytes += sum(batch.nbytes for batch in emit.batches)
+    def _out(self, results: Iterator[_Found]) -> Iterator[Instruction]:
+        """Results leave the unit, or pass on to one of the next stage."""
+        counted = map(self._counted, results)
         if not self._passes:
-            return emit
+            listed = (self._listed(found) for found in counted)
+            for emit in gathered(listed, self._chunk_rows):
+                self._report.out_bytes += sum(batch.nbytes for batch in emit.batches)
+                yield emit
+            return
         last = self._spec.stages[-1]
-        return Passing(last.first_unit + self._number % last.units, emit.batches)
+        for found in counted:
+            data = factored(found, self._newest(found))
+            self._report.out_bytes += data.size
+            unit = last.first_unit + self._number % last.units
+            yield Passing(unit, len(found[0].rows), data)
 
-    def _result(self, *members: _Member) -> pa.RecordBatch:
-        self._report.results += len(members[0].rows)
-        columns: list[pa.Array] = []
-        names: list[str] = []
-        for member in sorted(members, key=lambda one: one.stream):
-            indices = pa.array(member.rows)
-            for number in range(len(self._spec.streams[member.stream].columns)):
-                columns.append(member.tuples.batch.column(f"c_{number}").take(indices))
-                names.append(result_column(member.stream, number))
-        if self._spec.newest is not None:
-            columns.append(self._newest(members, self._spec.newest))
-            names.append(NEWEST)
-        return pa.RecordBatch.from_arrays(columns, names)
+    def _counted(self, found: _Found) -> _Found:
+        self._report.results += len(found[0].rows)
+        return found
 
-    def _newest(self, members: Sequence[_Member], length: int) -> pa.Array:
+    def _listed(self, found: _Found) -> pa.RecordBatch:
+        ordered = sorted(found, key=lambda one: one.stream)
+        batches = [member.tuples.batch for member in ordered]
+        return result_batch(batches, [member.rows for member in ordered], self._newest(found))
+
+    def _newest(self, found: _Found) -> pa.Array | None:
+        """The last microsecond of the slice that each result's newest member is in."""
+        length = self._spec.newest
+        if length is None:
+            return None
         times = []
-        for member in members:
+        for member in found:
             key = self._spec.streams[member.stream].time
             assert key is not None
             times.append(member.tuples.keys[key][member.rows])
-        return newest_column(np.maximum.reduce(times), length)
+        ends = (np.maximum.reduce(times) // length + 1) * length - 1
+        return pa.array(ends).cast(pa.timestamp("us", tz="UTC"))
 
 
-def newest_column(times: Int64s, length: int) -> pa.Array:
-    """The last microsecond of the slice that each time is in."""
-    ends = (times // length + 1) * length - 1
-    return pa.array(ends).cast(pa.timestamp("us", tz="UTC"))
+def result_batch(
+    batches: Sequence[pa.RecordBatch], rows: Sequence[Int64s], newest: pa.Array | None
+) -> pa.RecordBatch:
+    """Results with the carried columns of each stream, from rows of the streams' batches."""
+    columns: list[pa.Array] = []
+    names: list[str] = []
+    for stream, (batch, mine) in enumerate(zip(batches, rows, strict=True)):
+        indices = pa.array(mine)
+        for number in range(len(_carried(batch))):
+            columns.append(batch.column(f"c_{number}").take(indices))
+            names.append(result_column(stream, number))
+    if newest is not None:
+        columns.append(newest)
+        names.append(NEWEST)
+    return pa.RecordBatch.from_arrays(columns, names)
+
+
+def factored(found: _Found, newest: pa.Array | None) -> pa.Buffer:
+    """Results as the members that occur in them, each once, and rows of them.
+
+    They are a fraction of the size of the results, which have every member many times.
+    """
+    batches, indices, names = [], [], []
+    for member in sorted(found, key=lambda one: one.stream):
+        used, rows = compact(member.tuples, member.rows)
+        batches.append(used.batch.select(_carried(used.batch)))
+        indices.append(pa.array(rows, pa.int32()))
+        names.append(str(member.stream))
+    if newest is not None:
+        indices.append(newest)
+        names.append(NEWEST)
+    return arrow.sections_to_bytes(*batches, pa.RecordBatch.from_arrays(indices, names))
+
+
+def unfactored(data: pa.Buffer | bytes) -> pa.RecordBatch:
+    """The results in what `factored` made."""
+    *batches, indices = arrow.sections_from_bytes(data)
+    rows = [np.asarray(indices.column(str(stream))) for stream in range(len(batches))]
+    newest = indices.column(NEWEST) if NEWEST in indices.schema.names else None
+    return result_batch(batches, rows, newest)
+
+
+def _carried(batch: pa.RecordBatch) -> list[str]:
+    return [name for name in batch.schema.names if name.startswith("c_")]
 
 
 def forward_layout(spec: TriSpec) -> PackLayout:

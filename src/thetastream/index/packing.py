@@ -101,44 +101,44 @@ class Packs:
         chosen = np.concatenate(
             [np.empty(0, dtype=np.int64), *(p for _, p in expand(begin, self.ends[rows], 1 << 62))]
         )
-        used, links = np.unique(self.links[chosen], return_inverse=True)
+        members, links = compact(self.members, self.links[chosen])
         hubs = self.hubs.take(rows)
         return Packs(
-            Part(hubs.batch, hubs.keys, self.hubs.order),
-            self.counts[rows],
-            links,
-            self.members.take(used),
+            Part(hubs.batch, hubs.keys, self.hubs.order), self.counts[rows], links, members
         )
 
 
 def pack(pairs: Links, order: SortOrder, *, packed: bool) -> Packs:
     """Packs of the pairs, or with `packed` False one entry a pair."""
-    hub_rows, member_rows, until = pairs.hub_rows, pairs.member_rows, pairs.until
     if packed:
-        hubs, entry = np.unique(hub_rows, return_inverse=True)
-        latest = np.full(len(hubs), np.iinfo(np.int64).min)
-        np.maximum.at(latest, entry, until)
+        hubs, entry = compact(pairs.hubs, pairs.hub_rows)
     else:
-        hubs, entry, latest = hub_rows, np.arange(len(hub_rows)), until
-    keys = [key[hubs] for key in pairs.hubs.keys]
-    sorting = sort_order(keys, order)
-    if sorting is None:
-        sorting = np.arange(len(hubs))
-    place = np.empty(len(hubs), dtype=np.int64)
-    place[sorting] = np.arange(len(hubs))
-    by_hub = np.argsort(place[entry], kind="stable")
+        hubs, entry = pairs.hubs.take(pairs.hub_rows), np.arange(len(pairs.hub_rows))
+    sorting = sort_order(hubs.keys, order)
+    if sorting is not None:
+        place = np.empty(len(hubs), dtype=np.int64)
+        place[sorting] = np.arange(len(hubs))
+        hubs, entry = hubs.take(sorting), place[entry]
+    # Pairs come in ascending stretches, which this sort makes use of.
+    by_hub = np.argsort(entry, kind="stable")
     if packed:
-        used, links = np.unique(member_rows[by_hub], return_inverse=True)
+        members, links = compact(pairs.members, pairs.member_rows[by_hub])
     else:
-        used, links = member_rows[by_hub], np.arange(len(by_hub))
-    chosen = hubs[sorting]
-    part = Part(
-        pairs.hubs.batch.take(pa.array(chosen)),
-        [*(key[sorting] for key in keys), latest[sorting]],
-        order,
-    )
-    counts = np.bincount(place[entry], minlength=len(hubs)).astype(np.int64)
-    return Packs(part, counts, links.astype(np.int64), pairs.members.take(used))
+        members = pairs.members.take(pairs.member_rows[by_hub])
+        links = np.arange(len(by_hub))
+    counts = np.bincount(entry, minlength=len(hubs)).astype(np.int64)
+    starts = np.cumsum(counts) - counts
+    latest = np.maximum.reduceat(pairs.until[by_hub], starts) if len(counts) else pairs.until[:0]
+    return Packs(Part(hubs.batch, [*hubs.keys, latest], order), counts, links, members)
+
+
+def compact(tuples: Tuples, rows: Int64s) -> tuple[Tuples, Int64s]:
+    """Those of the tuples that are used, and where among them the used ones now are."""
+    used = np.zeros(len(tuples), dtype=bool)
+    used[rows] = True
+    if used.all():
+        return tuples, rows
+    return tuples.take(np.flatnonzero(used)), (np.cumsum(used) - 1)[rows]
 
 
 def together_pairs(items: Sequence[Links]) -> Links:

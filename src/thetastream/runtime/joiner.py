@@ -23,6 +23,7 @@ from thetastream.engine.triunit import (
     TriReport,
     TriUnit,
     forward_layout,
+    unfactored,
 )
 from thetastream.engine.unit import Emit, PutManifest, PutView, Report, Unit
 from thetastream.errors import ThetastreamError
@@ -191,7 +192,7 @@ class TriJoiner:
                 elif role == FORWARD:
                     forwarded.append(forward_layout(self._spec).decode(blob))
                 elif role == RESULT:
-                    yield frame_of(list(arrow.read_batches(blob)), typed=self._setting.typed)
+                    yield frame_of([unfactored(blob)], typed=self._setting.typed)
                 elif role != HEARTBEAT:
                     packs.append(Pack(number, int(stream), int(role), arrow.from_bytes(blob)))
         manifest = self._state.read(self._stage)
@@ -202,10 +203,9 @@ class TriJoiner:
             match step:
                 case Emit(batches):
                     yield frame_of(batches, typed=self._setting.typed)
-                case Passing(target, batches):
-                    rows = sum(batch.num_rows for batch in batches)
-                    data = arrow.to_bytes(*batches).to_pybytes()
-                    yield passed_frame(unit_key(target), RESULT, rows, data)
+                case Passing(target, count, results):
+                    data = results.to_pybytes()
+                    yield passed_frame(unit_key(target), RESULT, count, data)
                 case Forward(target, some):
                     data = some.to_bytes().to_pybytes()
                     yield passed_frame(unit_key(target), FORWARD, len(some), data)
