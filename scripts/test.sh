@@ -1,15 +1,16 @@
 #!/bin/sh
 # All tests but the long fault tests, in two processes side by side: those that share a Spark session,
-# and the rest, whose output comes at the end.
+# and the rest, which start what they need themselves and whose output comes at the end.
 #   sh scripts/test.sh PYTHON [arguments of pytest]
 py=$1
 shift
 out=$(mktemp)
-"$py" -m pytest -m "not chaos" --ignore=tests/spark --ignore=tests/docs \
+"$py" -m pytest -m "not chaos" --ignore-glob="*/tests/spark/test_[!c]*" --ignore=tests/docs \
     --ignore=tests/cli/test_run.py "$@" >"$out" 2>&1 &
 other=$!
 trap 'kill $other 2>/dev/null; rm -f "$out"; exit 130' INT TERM
-"$py" -m pytest -m "not chaos" tests/cli/test_run.py tests/docs tests/spark "$@"
+"$py" -m pytest -m "not chaos" tests/cli/test_run.py tests/docs tests/spark \
+    --ignore=tests/spark/test_connect.py "$@"
 one=$?
 wait $other
 two=$?

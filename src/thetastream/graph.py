@@ -32,6 +32,8 @@ from thetastream.spec import (
 )
 
 PAIRS = ((0, 1), (0, 2), (1, 2))
+STAGE_UNITS = 4096
+"""Numbers that the units of one stage have for themselves."""
 
 
 class Scheme(enum.StrEnum):
@@ -233,8 +235,8 @@ class Stage:
 
     @property
     def first_unit(self) -> int:
-        """The number of its first unit: those of a second stage come after the first's."""
-        return sum(stage.units for stage in self.spec.stages[: self.number])
+        """The number of its first unit, the same however many units there are."""
+        return self.number * STAGE_UNITS
 
     @cached_property
     def meetings(self) -> tuple[tuple[int, int], ...]:

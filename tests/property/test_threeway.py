@@ -286,7 +286,8 @@ def test_state_of_another_join_is_refused() -> None:
         other.batch(script[0])
 
 
-def test_more_units_where_every_unit_is_visited() -> None:
+@pytest.mark.parametrize("predicate", [CYCLIC[0], CHAINS[0]])
+def test_more_units_where_every_unit_is_visited(predicate: str) -> None:
     tables = [rows_of(n, 40, first=100 * n) for n in range(3)]
     parts = [[table.slice(0, 20) for table in tables], [table.slice(20) for table in tables]]
     script = [Arrivals(*part) for part in parts]
@@ -294,13 +295,13 @@ def test_more_units_where_every_unit_is_visited() -> None:
     state = None
     for units, step in zip((2, 3), script, strict=True):
         options = JoinOptions(units=units, topology="random")
-        join = ManyJoin(CYCLIC[0], [SCHEMA] * 3, within="20 seconds", time="t", options=options)
+        join = ManyJoin(predicate, [SCHEMA] * 3, within="20 seconds", time="t", options=options)
         if state is not None:
             join.runners[0].state.update(state)
         join.batch(step)
         rows += join.rows
         state = join.runners[0].state
-    expected = expected_many(CYCLIC[0], script, within="20 seconds", time="t")
+    expected = expected_many(predicate, script, within="20 seconds", time="t")
     assert multiset(rows) == multiset(expected)
 
 

@@ -99,7 +99,13 @@ class Case:
 
     def sql(self) -> str:
         """The query with its window."""
-        return self.query.format(within="" if self.within is None else f"WITHIN {self.within}")
+        within = "" if self.within is None else f"WITHIN {self.within}"
+        return self.query.format(within=within, predicate=self.predicate)
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether the query has aggregates: then it puts out groups."""
+        return "GROUP BY" in self.query
 
     @property
     def dataset(self) -> str:
@@ -341,6 +347,8 @@ THREE = replace(
     triggers=9,
     skip=4,
     results=PARTNERS,
+    # The join is measured, not how fast Spark takes in wide rows.
+    query="SELECT r.id AS a, s.id AS b, t.id AS c FROM r, s, t WHERE {predicate} {within}",
 )
 _CYCLIC = f"abs(r.k - s.k) <= {BAND} AND abs(s.v - t.v) <= {BAND} AND abs(r.v - t.k) <= {BAND}"
 _CHAIN = f"abs(r.k - s.k) <= {BAND} AND abs(s.v - t.v) <= {BAND}"

@@ -84,7 +84,7 @@ def in_spark(case: Case, folder: Path, task: dict[str, Any]) -> dict[str, Any]:
     # Counting what leaves the join is the cheapest proof that all contestants did the same work.
     counted = joined.observe(RESULT_METRIC, F.count(F.lit(1)).alias("results"))
     begin = time.perf_counter()
-    aggregating = bool(case.query) and contestant != cases.PLAIN
+    aggregating = case.aggregates and contestant != cases.PLAIN
     query = (
         counted.writeStream.format("noop")
         .outputMode("update" if aggregating else "append")

@@ -27,11 +27,14 @@ from thetastream.engine.unit import (
     Emit,
     PutManifest,
     Report,
+    carried,
     chunk_limit,
     finished,
     gathered,
     heavy_hitters,
+    newest_column,
     on_time,
+    result_batch,
 )
 from thetastream.graph import Scheme, Stage, TriSpec
 from thetastream.index.encoding import Int64s
@@ -39,7 +42,7 @@ from thetastream.index.layout import PackLayout, TupleLayout
 from thetastream.index.packing import Packs, compact, complete
 from thetastream.index.part import Part, SortOrder, Tuples, together
 from thetastream.index.probe import Probe, expand
-from thetastream.spec import NEWEST, result_column
+from thetastream.spec import NEWEST
 from thetastream.topology.dispatcher import Pack
 from thetastream.topology.routes import HOME, STORE
 from thetastream.topology.tri import TriTopology, visit
@@ -332,34 +335,9 @@ class TriUnit:
         return result_batch(batches, [member.rows for member in ordered], self._newest(found))
 
     def _newest(self, found: _Found) -> pa.Array | None:
-        """The last microsecond of the slice that each result's newest member is in."""
-        length = self._spec.newest
-        if length is None:
-            return None
-        times = []
-        for member in found:
-            key = self._spec.streams[member.stream].time
-            assert key is not None
-            times.append(member.tuples.keys[key][member.rows])
-        ends = (np.maximum.reduce(times) // length + 1) * length - 1
-        return pa.array(ends).cast(pa.timestamp("us", tz="UTC"))
-
-
-def result_batch(
-    batches: Sequence[pa.RecordBatch], rows: Sequence[Int64s], newest: pa.Array | None
-) -> pa.RecordBatch:
-    """Results with the carried columns of each stream, from rows of the streams' batches."""
-    columns: list[pa.Array] = []
-    names: list[str] = []
-    for stream, (batch, mine) in enumerate(zip(batches, rows, strict=True)):
-        indices = pa.array(mine)
-        for number in range(len(_carried(batch))):
-            columns.append(batch.column(f"c_{number}").take(indices))
-            names.append(result_column(stream, number))
-    if newest is not None:
-        columns.append(newest)
-        names.append(NEWEST)
-    return pa.RecordBatch.from_arrays(columns, names)
+        streams = [self._spec.streams[member.stream] for member in found]
+        members = [(member.tuples, member.rows) for member in found]
+        return newest_column(streams, members, self._spec.newest)
 
 
 def factored(found: _Found, newest: pa.Array | None) -> pa.Buffer:
@@ -370,7 +348,7 @@ def factored(found: _Found, newest: pa.Array | None) -> pa.Buffer:
     batches, indices, names = [], [], []
     for member in sorted(found, key=lambda one: one.stream):
         used, rows = compact(member.tuples, member.rows)
-        batches.append(used.batch.select(_carried(used.batch)))
+        batches.append(used.batch.select(carried(used.batch)))
         indices.append(pa.array(rows, pa.int32()))
         names.append(str(member.stream))
     if newest is not None:
@@ -385,10 +363,6 @@ def unfactored(data: pa.Buffer | bytes) -> pa.RecordBatch:
     rows = [np.asarray(indices.column(str(stream))) for stream in range(len(batches))]
     newest = indices.column(NEWEST) if NEWEST in indices.schema.names else None
     return result_batch(batches, rows, newest)
-
-
-def _carried(batch: pa.RecordBatch) -> list[str]:
-    return [name for name in batch.schema.names if name.startswith("c_")]
 
 
 def forward_layout(spec: TriSpec) -> PackLayout:

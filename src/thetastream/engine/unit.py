@@ -181,28 +181,9 @@ class Unit:
     def _result(
         self, left: Tuples, left_rows: Int64s, right: Tuples, right_rows: Int64s
     ) -> pa.RecordBatch:
-        columns: list[pa.Array] = []
-        names: list[str] = []
-        for stream, (tuples, rows) in enumerate(((left, left_rows), (right, right_rows))):
-            indices = pa.array(rows)
-            for number in range(len(self._spec.streams[stream].columns)):
-                columns.append(tuples.batch.column(f"c_{number}").take(indices))
-                names.append(result_column(stream, number))
-        if self._spec.newest is not None:
-            columns.append(self._newest(left, left_rows, right, right_rows))
-            names.append(NEWEST)
-        return pa.RecordBatch.from_arrays(columns, names)
-
-    def _newest(
-        self, left: Tuples, left_rows: Int64s, right: Tuples, right_rows: Int64s
-    ) -> pa.Array:
-        first, second = (stream.newest for stream in self._spec.streams)
-        assert first is not None
-        assert second is not None
-        assert self._spec.newest is not None
-        times = np.maximum(left.keys[first][left_rows], right.keys[second][right_rows])
-        times = (times // self._spec.newest + 1) * self._spec.newest - 1
-        return pa.array(times).cast(pa.timestamp("us", tz="UTC"))
+        members = ((left, left_rows), (right, right_rows))
+        newest = newest_column(self._spec.streams, members, self._spec.newest)
+        return result_batch([left.batch, right.batch], [left_rows, right_rows], newest)
 
     def _send(self, view: View) -> Iterator[Instruction]:
         """The view leaves, or is kept until enough batches are in it."""
@@ -248,6 +229,42 @@ def gathered(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[Emi
             waiting, rows, size = [], 0, 0
     if waiting:
         yield Emit(tuple(waiting))
+
+
+def newest_column(
+    streams: Sequence[StreamSpec], members: Sequence[tuple[Tuples, Int64s]], length: int | None
+) -> pa.Array | None:
+    """The last microsecond of the slice that each result's newest member is in."""
+    if length is None:
+        return None
+    times = []
+    for stream, (tuples, rows) in zip(streams, members, strict=True):
+        assert stream.newest is not None
+        times.append(tuples.keys[stream.newest][rows])
+    ends = (np.maximum.reduce(times) // length + 1) * length - 1
+    return pa.array(ends).cast(pa.timestamp("us", tz="UTC"))
+
+
+def result_batch(
+    batches: Sequence[pa.RecordBatch], rows: Sequence[Int64s], newest: pa.Array | None
+) -> pa.RecordBatch:
+    """Results with the carried columns of each stream, from rows of the streams' batches."""
+    columns: list[pa.Array] = []
+    names: list[str] = []
+    for stream, (batch, mine) in enumerate(zip(batches, rows, strict=True)):
+        indices = pa.array(mine)
+        for number, name in enumerate(carried(batch)):
+            columns.append(batch.column(name).take(indices))
+            names.append(result_column(stream, number))
+    if newest is not None:
+        columns.append(newest)
+        names.append(NEWEST)
+    return pa.RecordBatch.from_arrays(columns, names)
+
+
+def carried(batch: pa.RecordBatch) -> list[str]:
+    """The names of the columns that results carry, in their order; keys are beside them."""
+    return [name for name in batch.schema.names if name.startswith("c_")]
 
 
 def chunk_limit(chunk_rows: int, *sides: Tuples) -> int:

@@ -11,7 +11,7 @@ from thetastream.planner.keys import Scope
 from thetastream.planner.names import Names
 from thetastream.planner.parser import parse_predicate
 from thetastream.planner.plan import EVERYTHING, Carried, Plan, plan_tree
-from thetastream.planner.threeway import Graph, TriPlan, plan_three
+from thetastream.planner.threeway import TriPlan, join_graph, plan_three
 from thetastream.planner.tree import TreePlan, plan_steps
 from thetastream.planner.types import Analyst
 from thetastream.planner.window import Within
@@ -77,7 +77,7 @@ def plan_any(
             delay=delay,
             carried=wanted,
         )
-    graph = Graph(tree, scope, within=within, time=time, options=options, delay=delay)
+    graph = join_graph(tree, scope, within=within, time=time, options=options, delay=delay)
     if count == 3 and options.scheme != "tree":
         return plan_three(graph, wanted, origin)
     if options.scheme not in ("auto", "tree"):

@@ -45,7 +45,6 @@ from thetastream.planner.window import (
 from thetastream.spec import (
     ColumnSpec,
     Encoding,
-    Equality,
     JoinSpec,
     Range,
     RangeKind,
@@ -158,7 +157,6 @@ class PairPlanner:
         carried: tuple[Carried, ...] = (EVERYTHING, EVERYTHING),
         verify: bool = False,
     ) -> None:
-        self.equality: Equality | None = None
         self.delay = delay
         self.verify = verify
         self.compared: tuple[tuple[ColumnSpec, ColumnSpec], ...] = ()
@@ -186,7 +184,6 @@ class PairPlanner:
                 if column is not None:
                     table.require(column)
         equality = plan_equalities(equalities, self.scope, self.tables)
-        self.equality = equality.equality
         outcomes = plan_ranges(ranged, self.scope, self.tables)
         self._report_equalities(equality)
         self._report_ranges(outcomes)

@@ -34,6 +34,7 @@ from thetastream.planner.routing import bucket_width
 from thetastream.planner.window import Within, window_range
 from thetastream.spec import (
     ColumnSpec,
+    Equality,
     KeySpec,
     Range,
     RangeKind,
@@ -67,7 +68,8 @@ class EdgePlan:
 
     streams: tuple[int, int]
     planner: PairPlanner
-    equality: tuple[KeySpec, KeySpec, bool] | None
+    equality: tuple[Equality, KeySpec, KeySpec] | None
+    """With the keys of both sides, whose places differ from those among all keys of a stream."""
     ranges: tuple[tuple[Range, KeySpec, KeySpec], ...]
     window: Window | None
     recheck: list[Expr]
@@ -80,6 +82,23 @@ class EdgePlan:
         return rank(
             self.equality is not None, {item.kind for item, _, _ in self.ranges}, self.joined
         )
+
+
+def join_graph(
+    tree: Expr,
+    scope: Scope,
+    *,
+    within: Within,
+    time: Mapping[str, str | None],
+    options: JoinOptions,
+    delay: int,
+) -> Graph:
+    """The join graph of a predicate."""
+    graph = Graph(tree, scope, within=within, time=time, options=options, delay=delay)
+    if graph.time and not graph.windowed:
+        # Without a window the event time is a column like any other, and may be NULL.
+        return Graph(tree, scope, within=None, time={}, options=options, delay=delay)
+    return graph
 
 
 class Graph:
@@ -132,10 +151,6 @@ class Graph:
             self.reports.update(edge.reports)
         self.reach = self._reach()
         self._check_connected()
-        if all(length is None for row in self.reach for length in row) and self.time:
-            # Without a window the event time is a column like any other, and may be NULL.
-            again = Graph(tree, scope, within=None, time={}, options=options, delay=delay)
-            self.__dict__.update(again.__dict__)
 
     # -- conjuncts ------------------------------------------------------------------------------
 
@@ -219,7 +234,7 @@ class Graph:
         equality = None
         if spec.equality is not None:
             left, right = keys[0][spec.equality.left], keys[1][spec.equality.right]
-            equality = (left, right, spec.equality.exact)
+            equality = (spec.equality, left, right)
         return EdgePlan(
             pair,
             planner,
@@ -272,6 +287,11 @@ class Graph:
                 " options=ts.JoinOptions(full_history=True)",
             )
         return reach
+
+    @property
+    def windowed(self) -> bool:
+        """Whether time limits anything at all."""
+        return any(length is not None for row in self.reach for length in row)
 
     def window(self, one: int, two: int) -> Window | None:
         """What is known of the times of two streams, the lower number first."""
@@ -386,7 +406,6 @@ class _ThreeWay:
         edges = tuple(self._edge(pair, keys) for pair in PAIRS)
         units, units_why = self._units()
         placements = tuple(self._placement(group, edges, streams) for group in range(3))
-        windowed = any(length is not None for row in graph.reach for length in row)
         lengths = [abs(length) for row in graph.reach for length in row if length is not None]
         spec = TriSpec(
             streams=streams,
@@ -398,7 +417,9 @@ class _ThreeWay:
             placements=placements,
             packed=options.intermediate == "packed",
             recheck_sql=graph.recheck_sql(),
-            archive_period=archive_period(lengths, options, graph.delay) if windowed else None,
+            archive_period=archive_period(lengths, options, graph.delay)
+            if graph.windowed
+            else None,
             predicate=graph.predicate(),
             origin=self.origin,
         )
@@ -456,10 +477,8 @@ class _ThreeWay:
             found.append(window_range(window, 0, 0))
         equality = None
         if edge.equality is not None:
-            left, right, exact = edge.equality
-            base = edge.planner.equality
-            assert base is not None
-            equality = replace(base, left=first.index(left), right=second.index(right), exact=exact)
+            base, left, right = edge.equality
+            equality = replace(base, left=first.index(left), right=second.index(right))
         return Edge(equality=equality, ranges=tuple(found), joined=edge.joined)
 
     def _units(self) -> tuple[tuple[int, ...], str]:
