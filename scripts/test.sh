@@ -5,7 +5,7 @@
 py=$1
 shift
 out=$(mktemp)
-"$py" -m pytest -m "not chaos" --ignore-glob="*/tests/spark/test_[!c]*" --ignore=tests/docs \
+"$py" -m pytest -m "not chaos" --ignore-glob="tests/spark/test_[!c]*" --ignore=tests/docs \
     --ignore=tests/cli/test_run.py "$@" >"$out" 2>&1 &
 other=$!
 trap 'kill $other 2>/dev/null; rm -f "$out"; exit 130' INT TERM
