@@ -79,15 +79,16 @@ def metrics(query: StreamingQuery) -> list[BatchMetrics]:
 
 
 def _batch(progress: StreamingQueryProgress) -> BatchMetrics:
-    units = []
+    found: dict[tuple[str, int], UnitLoad] = {}
     for name, row in sorted((progress.observedMetrics or {}).items()):
         if not name.startswith(OBSERVATION):
             continue
         for report in _reports(row):
             fields = json.loads(report)
             heavy = tuple((key, count) for key, count in fields.pop("heavy"))
-            units.append(UnitLoad(heavy=heavy, **fields))
-    units.sort(key=lambda unit: unit.unit)
+            # A stage that Spark ran again reports again.
+            found[name, fields["unit"]] = UnitLoad(heavy=heavy, **fields)
+    units = sorted(found.values(), key=lambda unit: unit.unit)
     times = progress.eventTime or {}
     watermark = _time(times.get("watermark"))
     newest = _time(times.get("max"))

@@ -34,7 +34,6 @@ from thetastream.spec import (
     measure_column,
     result_column,
 )
-from thetastream.topology.dispatcher import topology_of
 from thetastream.version import VERSION
 
 OBSERVATION = "thetastream"
@@ -81,7 +80,7 @@ def build_two(
         eventTimeColumnName=NEWEST if streaming and timed else "",
     )
     if streaming:
-        joined = observe(range(topology_of(spec).units), joined, token)
+        joined = observe(joined, token)
     found = results.read(joined)
     return found if spec.recheck_sql is None else found.where(spec.recheck_sql)
 
@@ -123,8 +122,7 @@ def build_three(
             eventTimeColumnName=NEWEST if streaming and last and spec.newest is not None else "",
         )
         if streaming:
-            units = range(stage.first_unit, stage.first_unit + stage.units)
-            joined = observe(units, joined, token)
+            joined = observe(joined, token)
         if not last:
             packs = joined.where(F.col("report").isNull()).drop("report")
     found = results.read(joined)
@@ -172,13 +170,12 @@ def _own(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
-def observe(units: Iterable[int], joined: DataFrame, token: str) -> DataFrame:
-    """The joiner's output with each unit's report among the query's observed metrics."""
-    reports = [
-        F.max(F.when(F.col("unit") == unit, F.col("report"))).alias(f"unit_{unit}")
-        for unit in units
-    ]
-    return joined.observe(f"{OBSERVATION}_{token}", *reports)
+def observe(joined: DataFrame, token: str) -> DataFrame:
+    """The joiner's output with each unit's report among the query's observed metrics.
+
+    One list, which takes the same time for each row however many units there are.
+    """
+    return joined.observe(f"{OBSERVATION}_{token}", F.collect_list("report").alias("reports"))
 
 
 def _columns_type(spec: JoinSpec | TriSpec, derived: Sequence[DataFrame]) -> StructType:
