@@ -182,15 +182,10 @@ class Streams:
             raise OptionError(
                 f"how={how!r} is not supported", hint='only how="inner" joins are, for now'
             )
-        if len(self._frames) < 2:
-            raise OptionError(
-                f"{len(self._frames)} stream was given; a join takes two or more",
-                hint="name them: ts.streams(orders=orders_df, rides=rides_df)",
-            )
         timed = timed_frames(self._frames, time, needed=within is not None)
         frames = {name: item.frame for name, item in timed.items()}
         analyst = SparkAnalyst(self._spark, frames)
-        plan = planner.plan_streams(
+        plan = planner.plan_join(
             streams={name: column_specs(name, frame) for name, frame in frames.items()},
             predicate=predicate,
             within=within,

@@ -3,9 +3,9 @@
 from thetastream.planner.conjuncts import Conjunct, ConjunctClass
 from thetastream.planner.costs import Cost
 from thetastream.planner.duration import format_duration, parse_duration
-from thetastream.planner.many import AnyPlan, plan_any, plan_streams
+from thetastream.planner.pair import Plan
 from thetastream.planner.parser import parse_query
-from thetastream.planner.plan import Plan, plan_join
+from thetastream.planner.plan import AnyPlan, plan_any, plan_join
 from thetastream.planner.plan_query import (
     AGGREGATION,
     DUPLICATES,
@@ -40,5 +40,4 @@ __all__ = [
     "plan_any",
     "plan_join",
     "plan_query",
-    "plan_streams",
 ]

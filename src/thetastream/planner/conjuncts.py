@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from thetastream.errors import NotBooleanError
@@ -17,6 +18,7 @@ from thetastream.planner.expression import (
     Comparison,
     Expr,
     Interval,
+    Level,
     Negative,
     Not,
     Number,
@@ -78,6 +80,16 @@ def split(predicate: Expr) -> list[Expr]:
             case _:
                 found.append(node)
     return list(dict.fromkeys(found))
+
+
+def wrapped(conjunct: Expr, sql: str) -> str:
+    """The text of a conjunct as it stands among others."""
+    return f"({sql})" if conjunct.level < Level.NOT else sql
+
+
+def conjoined(conjuncts: Iterable[Expr], render: Callable[[Expr], str]) -> str | None:
+    """The text of all of them; None without any."""
+    return " AND ".join(wrapped(item, render(item)) for item in conjuncts) or None
 
 
 def require_boolean(conjunct: Expr, text: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -265,6 +265,13 @@ def columns(expr: Expr) -> Iterator[Column]:
 def streams_of(expr: Expr) -> frozenset[int]:
     """The streams that the expression reads."""
     return frozenset(column.stream for column in columns(expr))
+
+
+def conjunction(items: Sequence[Expr]) -> Expr:
+    """All of them in one; TRUE without any."""
+    if not items:
+        return Boolean(value=True)
+    return items[0] if len(items) == 1 else And(items=tuple(items))
 
 
 def moved(expr: Expr, change: Callable[[Column], Column]) -> Expr:

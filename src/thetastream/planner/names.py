@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from thetastream.errors import AmbiguousColumnError, UnknownColumnError, UnknownStreamError
-from thetastream.planner.expression import Column, quote
+from thetastream.planner.expression import Column, Expr, columns, quote
 from thetastream.spec import ColumnSpec, result_column
 
 
@@ -18,6 +18,18 @@ class Part:
     name: str
     start: int
     end: int
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What travels with the tuples of a stream: some of its columns, and expressions over them."""
+
+    columns: frozenset[int] | None = None
+    """None for all of them."""
+    values: tuple[ColumnSpec, ...] = ()
+
+
+EVERYTHING = Carried()
 
 
 class Names:
@@ -85,6 +97,18 @@ class Names:
         """The name over the columns of a result."""
         head = result_column(column.stream, self.carried[column.stream].index(column.index))
         return ".".join((head, *(quote(name) for name in column.fields)))
+
+    def carry(self, wanted: Sequence[Carried], read: Iterable[Expr]) -> None:
+        """Results have the columns that were asked for, and those that some expressions read."""
+        places = {(column.stream, column.index) for expr in read for column in columns(expr)}
+        self.carried = tuple(
+            tuple(
+                index
+                for index in range(len(self.columns[stream]))
+                if mine.columns is None or index in mine.columns or (stream, index) in places
+            )
+            for stream, mine in enumerate(wanted)
+        )
 
     def position(self, stream: int, name: str) -> int | None:
         """Where the stream has that column."""

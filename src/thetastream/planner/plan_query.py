@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Any
+from typing import Any, TypedDict
 
 from thetastream.errors import OptionError, RefusedExpressionError, WindowError
 from thetastream.options import JoinOptions
@@ -27,13 +27,15 @@ from thetastream.planner.expression import (
     streams_of,
 )
 from thetastream.planner.keys import Scope
-from thetastream.planner.many import AnyPlan, plan_any
-from thetastream.planner.plan import Carried, Plan, plan_tree
+from thetastream.planner.names import Carried
+from thetastream.planner.pair import Plan, plan_tree
+from thetastream.planner.plan import AnyPlan, plan_any
 from thetastream.planner.query import Aggregate, Query, TimeWindow
 from thetastream.planner.report import Decision
 from thetastream.planner.threeway import TriPlan
 from thetastream.planner.tree import TreePlan
 from thetastream.planner.types import Analyst, Family, decimal_size, family
+from thetastream.planner.window import Within
 from thetastream.spec import (
     NEWEST,
     ColumnSpec,
@@ -92,6 +94,14 @@ class QueryPlan:
 
     def _repr_html_(self) -> str:
         return self.join._repr_html_()
+
+
+class _How(TypedDict):
+    within: Within
+    time: Mapping[str, str | None]
+    options: JoinOptions
+    origin: str
+    delay: int
 
 
 class _NotInPlaceError(Exception):
@@ -374,15 +384,7 @@ class _Planner:
     def _two(self, carried: tuple[Carried, ...]) -> Plan:
         """The join of two streams whose units compare what was hashed."""
         plan = plan_tree(
-            self.query.predicate,
-            self.scope,
-            within=self.query.within,
-            time=self.time,
-            options=self.options,
-            origin=self.origin,
-            delay=self.delay,
-            carried=carried,
-            verify=True,
+            self.query.predicate, self.scope, **self._how, carried=carried, verify=True
         )
         self._check_times(plan)
         return plan
@@ -392,16 +394,22 @@ class _Planner:
         plan = plan_any(
             self.query.predicate,
             self.scope,
-            within=self.query.within,
-            time=self.time,
-            options=self.options,
-            origin=self.origin,
-            delay=self.delay,
+            **self._how,
             carried=self._carried_by(exprs),
             timed=self._needs_time,
         )
         self._check_times(plan)
         return plan
+
+    @property
+    def _how(self) -> _How:
+        return _How(
+            within=self.query.within,
+            time=self.time,
+            options=self.options,
+            origin=self.origin,
+            delay=self.delay,
+        )
 
     @property
     def _needs_time(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from thetastream.graph import TreeSpec, TriSpec
 from thetastream.planner.conjuncts import Conjunct
 from thetastream.planner.costs import Cost, messages
-from thetastream.spec import JoinSpec
+from thetastream.spec import JoinSpec, StreamSpec
 
 
 @dataclass(frozen=True)
@@ -31,137 +31,105 @@ class Decision:
     alternatives: tuple[Alternative, ...] = ()
 
 
-def explain_text(
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What there is to say of a plan."""
+
+    streams: Sequence[StreamSpec]
+    predicate: str
+    origin: str
+    decisions: Sequence[Decision]
+    conjuncts: Sequence[Conjunct]
+    recheck_sql: str | None
+    costs: Sequence[tuple[str, ...]]
+    """A table of copies and messages, with its head."""
+    costs_of: str
+    """What the table is about."""
+    picture: Sequence[str] = ()
+    """The join graph, if there is more than one edge."""
+
+    @property
+    def title(self) -> str:
+        """What is joined."""
+        *others, last = (stream.name for stream in self.streams)
+        return f"Join of {', '.join(others)} and {last}"
+
+    def text(self) -> str:
+        """The plan as aligned text."""
+        lines = [f"{self.title} on {self.predicate}", *_built(self.origin)]
+        if self.picture:
+            lines += ["", "Join graph", *self.picture]
+        lines += ["", "Decisions", *_decisions(self.decisions), "", "Conjuncts"]
+        lines += _table(map(_conjunct, self.conjuncts)) or ["  none"]
+        lines += ["", "Streams"]
+        for stream in self.streams:
+            keys, condition = _keys(stream) or "none", stream.filter_sql or "none"
+            lines += _table([(stream.name, "keys", keys), ("", "filter", condition)])
+        if self.recheck_sql:
+            lines += ["", "Re-checked by Spark", f"  {self.recheck_sql}"]
+        lines += ["", f"Estimated cost (copies stored and messages sent, {self.costs_of})"]
+        return "\n".join(lines + _table(self.costs))
+
+    def html(self) -> str:
+        """The plan as HTML that needs nothing else."""
+        streams = ((stream.name, _keys(stream), stream.filter_sql or "") for stream in self.streams)
+        head, *rows = self.costs
+        parts = [
+            "<div>",
+            _html_title(self.title, self.predicate),
+            f"<pre>{html.escape(chr(10).join(self.picture))}</pre>" if self.picture else "",
+            _html_decisions(self.decisions),
+            _html_table(("conjunct", "class", "how it is handled"), map(_conjunct, self.conjuncts)),
+            _html_table(("stream", "keys", "filter"), streams),
+            f"<p>Re-checked by Spark: <code>{html.escape(self.recheck_sql)}</code></p>"
+            if self.recheck_sql
+            else "",
+            _html_table(head, rows),
+            "</div>",
+        ]
+        return "".join(parts)
+
+
+def explain_pair(
     spec: JoinSpec,
     conjuncts: Sequence[Conjunct],
     decisions: Sequence[Decision],
     costs: Sequence[Cost],
-) -> str:
-    """The plan as aligned text."""
-    first, second = (stream.name for stream in spec.streams)
-    lines = [f"Join of {first} and {second} on {spec.predicate}"]
-    if spec.origin:
-        lines.append(f"  built at {spec.origin}")
-    lines += ["", "Decisions"]
-    lines += _table((d.subject, d.choice, d.reason) for d in decisions)
-    lines += ["", "Conjuncts"]
-    lines += _table((c.text, c.kind.value, c.handling) for c in conjuncts) or ["  none"]
-    lines += ["", "Streams"]
-    for stream in spec.streams:
-        keys = ", ".join(f"{key.sql} ({key.encoding.value})" for key in stream.keys)
-        lines += _table(
-            [
-                (stream.name, "keys", keys or "none"),
-                ("", "filter", stream.filter_sql or "none"),
-            ]
-        )
-    if spec.recheck_sql:
-        lines += ["", "Re-checked by Spark", f"  {spec.recheck_sql}"]
-    lines += ["", "Estimated cost (copies stored and messages sent, one tuple of each stream)"]
-    lines += _table(_cost_rows(spec, costs))
-    return "\n".join(lines)
-
-
-def explain_html(
-    spec: JoinSpec,
-    conjuncts: Sequence[Conjunct],
-    decisions: Sequence[Decision],
-    costs: Sequence[Cost],
-) -> str:
-    """The plan as HTML that needs nothing else."""
-    first, second = (stream.name for stream in spec.streams)
-    parts = [
-        "<div>",
-        f"<p><b>Join of {html.escape(first)} and {html.escape(second)}</b> on "
-        f"<code>{html.escape(spec.predicate)}</code></p>",
-        _html_table(
-            ("decision", "choice", "reason"),
-            ((d.subject, d.choice, d.reason) for d in decisions),
-        ),
-        _html_table(
-            ("conjunct", "class", "how it is handled"),
-            ((c.text, c.kind.value, c.handling) for c in conjuncts),
-        ),
-        _html_table(
-            ("stream", "keys", "filter"),
-            (
-                (
-                    stream.name,
-                    ", ".join(f"{key.sql} ({key.encoding.value})" for key in stream.keys),
-                    stream.filter_sql or "",
-                )
-                for stream in spec.streams
-            ),
-        ),
-    ]
-    if spec.recheck_sql:
-        parts.append(f"<p>Re-checked by Spark: <code>{html.escape(spec.recheck_sql)}</code></p>")
-    head, *rows = _cost_rows(spec, costs)
-    parts += [_html_table(head, rows), "</div>"]
-    return "".join(parts)
+) -> Explanation:
+    """The plan of a join of two streams."""
+    return Explanation(
+        streams=spec.streams,
+        predicate=spec.predicate,
+        origin=spec.origin,
+        decisions=decisions,
+        conjuncts=conjuncts,
+        recheck_sql=spec.recheck_sql,
+        costs=_cost_rows(spec, costs),
+        costs_of="one tuple of each stream",
+    )
 
 
 def explain_graph(
     spec: TriSpec, conjuncts: Sequence[Conjunct], decisions: Sequence[Decision]
-) -> str:
-    """The plan of a three-way join as aligned text."""
-    names = [stream.name for stream in spec.streams]
-    lines = [f"Join of {names[0]}, {names[1]} and {names[2]} on {spec.predicate}"]
-    if spec.origin:
-        lines.append(f"  built at {spec.origin}")
-    lines += ["", "Join graph", *drawing(spec)]
-    lines += ["", "Decisions"]
-    lines += _table((d.subject, d.choice, d.reason) for d in decisions)
-    lines += ["", "Conjuncts"]
-    lines += _table((c.text, c.kind.value, c.handling) for c in conjuncts) or ["  none"]
-    lines += ["", "Streams"]
-    for stream in spec.streams:
-        keys = ", ".join(f"{key.sql} ({key.encoding.value})" for key in stream.keys)
-        lines += _table(
-            [
-                (stream.name, "keys", keys or "none"),
-                ("", "filter", stream.filter_sql or "none"),
-            ]
-        )
-    if spec.recheck_sql:
-        lines += ["", "Re-checked by Spark", f"  {spec.recheck_sql}"]
-    lines += ["", "Estimated cost (copies stored and messages sent, one tuple of the stream)"]
-    lines += _table(_message_rows(spec))
-    return "\n".join(lines)
-
-
-def explain_graph_html(
-    spec: TriSpec, conjuncts: Sequence[Conjunct], decisions: Sequence[Decision]
-) -> str:
-    """The plan of a three-way join as HTML that needs nothing else."""
-    names = ", ".join(stream.name for stream in spec.streams)
-    picture = html.escape("\n".join(drawing(spec)))
-    parts = [
-        f"<div><p><b>Join of {html.escape(names)}</b> on "
-        f"<code>{html.escape(spec.predicate)}</code></p><pre>{picture}</pre>",
-        _html_table(
-            ("decision", "choice", "reason"),
-            ((d.subject, d.choice, d.reason) for d in decisions),
-        ),
-        _html_table(
-            ("conjunct", "class", "how it is handled"),
-            ((c.text, c.kind.value, c.handling) for c in conjuncts),
-        ),
-    ]
-    if spec.recheck_sql:
-        parts.append(f"<p>Re-checked by Spark: <code>{html.escape(spec.recheck_sql)}</code></p>")
-    head, *rows = _message_rows(spec)
-    parts += [_html_table(head, rows), "</div>"]
-    return "".join(parts)
+) -> Explanation:
+    """The plan of a join of three streams."""
+    return Explanation(
+        streams=spec.streams,
+        predicate=spec.predicate,
+        origin=spec.origin,
+        decisions=decisions,
+        conjuncts=conjuncts,
+        recheck_sql=spec.recheck_sql,
+        costs=_message_rows(spec),
+        costs_of="one tuple of the stream",
+        picture=drawing(spec),
+    )
 
 
 def explain_steps(spec: TreeSpec, decisions: Sequence[Decision], steps: Sequence[str]) -> str:
     """The plan of a tree of joins as text: why in this order, then each join."""
-    lines = [f"Join of {len(spec.order)} streams on {spec.predicate}"]
-    if spec.origin:
-        lines.append(f"  built at {spec.origin}")
-    lines += ["", "Decisions"]
-    lines += _table((d.subject, d.choice, d.reason) for d in decisions)
+    lines = [f"Join of {len(spec.order)} streams on {spec.predicate}", *_built(spec.origin)]
+    lines += ["", "Decisions", *_decisions(decisions)]
     for number, step in enumerate(steps, 1):
         lines += ["", f"Join {number}", *(f"  {line}".rstrip() for line in step.splitlines())]
     return "\n".join(lines)
@@ -169,11 +137,8 @@ def explain_steps(spec: TreeSpec, decisions: Sequence[Decision], steps: Sequence
 
 def explain_steps_html(spec: TreeSpec, decisions: Sequence[Decision], steps: Sequence[str]) -> str:
     """The plan of a tree of joins as HTML."""
-    table = _html_table(
-        ("decision", "choice", "reason"), ((d.subject, d.choice, d.reason) for d in decisions)
-    )
-    head = f"<div><p><b>Join</b> on <code>{html.escape(spec.predicate)}</code></p>{table}"
-    return head + "".join(steps) + "</div>"
+    title = _html_title(f"Join of {len(spec.order)} streams", spec.predicate)
+    return "".join(["<div>", title, _html_decisions(decisions), *steps, "</div>"])
 
 
 def drawing(spec: TriSpec) -> list[str]:
@@ -207,6 +172,22 @@ def _cost_rows(spec: JoinSpec, costs: Sequence[Cost]) -> list[tuple[str, ...]]:
     return rows
 
 
+def _built(origin: str) -> list[str]:
+    return [f"  built at {origin}"] if origin else []
+
+
+def _decisions(decisions: Sequence[Decision]) -> list[str]:
+    return _table((d.subject, d.choice, d.reason) for d in decisions)
+
+
+def _conjunct(conjunct: Conjunct) -> tuple[str, ...]:
+    return conjunct.text, conjunct.kind.value, conjunct.handling
+
+
+def _keys(stream: StreamSpec) -> str:
+    return ", ".join(f"{key.sql} ({key.encoding.value})" for key in stream.keys)
+
+
 def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
     found = list(rows)
     if not found:
@@ -216,6 +197,15 @@ def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
         "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
         for row in found
     ]
+
+
+def _html_title(title: str, predicate: str) -> str:
+    return f"<p><b>{html.escape(title)}</b> on <code>{html.escape(predicate)}</code></p>"
+
+
+def _html_decisions(decisions: Sequence[Decision]) -> str:
+    rows = ((d.subject, d.choice, d.reason) for d in decisions)
+    return _html_table(("decision", "choice", "reason"), rows)
 
 
 def _html_table(head: Iterable[str], rows: Iterable[tuple[str, ...]]) -> str:

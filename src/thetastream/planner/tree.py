@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from thetastream.graph import TreeSpec
 from thetastream.options import JoinOptions
 from thetastream.planner.conjuncts import Conjunct
-from thetastream.planner.expression import And, Boolean, Column, Expr, moved, quote, streams_of
+from thetastream.planner.expression import Column, conjunction, moved, quote, streams_of
 from thetastream.planner.expression import columns as columns_of
+from thetastream.planner.joingraph import Graph
 from thetastream.planner.keys import KeyTable, Scope
-from thetastream.planner.names import Names
-from thetastream.planner.plan import Carried, PairPlanner, Plan, archive_period, order_ranges
+from thetastream.planner.names import Carried, Names
+from thetastream.planner.pair import PairPlanner, Plan, archive_period, order_ranges
 from thetastream.planner.report import Decision, explain_steps, explain_steps_html
-from thetastream.planner.threeway import Graph
 from thetastream.planner.types import KeyForm
 from thetastream.planner.window import window_range
 from thetastream.spec import ColumnSpec, Encoding, JoinSpec, Range, Window, result_column
@@ -160,10 +160,7 @@ class _Tree:
         have = {*joined, stream}
         mine = [item for item in self.pending if streams_of(item) <= have]
         self.pending = [item for item in self.pending if item not in mine]
-        items = [moved(item, local) for item in mine]
-        tree: Expr = Boolean(value=True)
-        if items:
-            tree = items[0] if len(items) == 1 else And(items=tuple(items))
+        tree = conjunction([moved(item, local) for item in mine])
         keep = frozenset(self._needed(joined[0])) if first else None
         carried = Carried(keep), Carried(frozenset(self._needed(stream)))
         options = self._options()

@@ -83,7 +83,7 @@ class InProcessJoin:
         hashes: int | None = None,
     ) -> None:
         named = dict(zip(names, schemas, strict=True))
-        self.plan: Plan = plan_join(
+        found = plan_join(
             streams={name: column_specs(schema) for name, schema in named.items()},
             predicate=predicate,
             within=within,
@@ -92,6 +92,8 @@ class InProcessJoin:
             analyst=DuckAnalyst(named),
             fixed_zone=True,
         )
+        assert isinstance(found, Plan)
+        self.plan = found
         self.duck = DuckJoin(self.plan.spec, hashes=hashes)
         self._chunk_rows = chunk_rows
         self.runner = Runner(self.plan.spec, chunk_rows=chunk_rows)

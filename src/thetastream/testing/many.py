@@ -17,7 +17,7 @@ from thetastream.engine.runner import Runner, UnitState
 from thetastream.engine.trirunner import TriRunner
 from thetastream.graph import TreeSpec, TriSpec
 from thetastream.options import JoinOptions
-from thetastream.planner import AnyPlan, parse_duration, plan_streams
+from thetastream.planner import AnyPlan, parse_duration, plan_join
 from thetastream.spec import JoinSpec, result_column
 from thetastream.testing.duck import DuckAnalyst, DuckJoin, column_specs, query, to_duckdb
 from thetastream.testing.inprocess import CRASH, RESTART, Row, Sentinel, on_time, rows_in
@@ -55,7 +55,7 @@ class ManyJoin:
         hashes: int | None = None,
     ) -> None:
         named = dict(zip(stream_names(len(schemas)), schemas, strict=True))
-        self.plan: AnyPlan = plan_streams(
+        self.plan: AnyPlan = plan_join(
             streams={name: column_specs(schema) for name, schema in named.items()},
             predicate=predicate,
             within=within,
