@@ -48,8 +48,10 @@ class Manifest:
         return cls(0, tuple(_chain(kept, []) for kept in spec.chains()))
 
     @classmethod
-    def read(cls, text: str, spec: StateSpec) -> Manifest:
-        """The manifest that `write` wrote, if it fits the query."""
+    def read(cls, text: str | None, spec: StateSpec) -> Manifest:
+        """The manifest that `write` wrote, if it fits the query; a new one if it wrote none."""
+        if text is None:
+            return cls.new(spec)
         try:
             raw: dict[str, Any] = json.loads(text)
             version = raw["format"]

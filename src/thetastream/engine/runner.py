@@ -120,9 +120,7 @@ class Runner:
 
     def _unit(self, number: int, packs: list[Pack], watermark: int | None) -> list[pa.RecordBatch]:
         spec, state = self._spec, self.state[number]
-        manifest = (
-            Manifest.new(spec) if state.manifest is None else Manifest.read(state.manifest, spec)
-        )
+        manifest = Manifest.read(state.manifest, spec)
         results: list[pa.RecordBatch] = []
         store = Memory(state.parts)
         unit = Unit(spec, number, manifest, store, chunk_rows=self._chunk_rows)

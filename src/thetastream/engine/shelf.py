@@ -12,7 +12,8 @@ import pyarrow as pa
 from thetastream.engine.manifest import Manifest
 from thetastream.index.chain import Run
 from thetastream.index.layout import Layout, Stored
-from thetastream.index.part import PartMeta
+from thetastream.index.packing import Packs
+from thetastream.index.part import Part, PartMeta
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,19 @@ class Shelf:
         """The live parts of a chain."""
         return self._manifest.chains[chain].parts()
 
-    def part(self, chain: int, meta: PartMeta) -> Stored:
-        """A part of a chain."""
+    def tuples(self, chain: int, meta: PartMeta) -> Part:
+        """A part of a chain of tuples."""
+        part = self._part(chain, meta)
+        assert isinstance(part, Part)
+        return part
+
+    def packs(self, chain: int, meta: PartMeta) -> Packs:
+        """A part of a chain of packs."""
+        part = self._part(chain, meta)
+        assert isinstance(part, Packs)
+        return part
+
+    def _part(self, chain: int, meta: PartMeta) -> Stored:
         fresh = self._fresh.get(meta.id)
         return fresh if fresh is not None else self._store.part(meta, self._layouts[chain])
 
@@ -100,7 +112,7 @@ class Shelf:
         for number, chain in enumerate(self._manifest.chains):
             while (due := chain.merge_due()) is not None:
                 sub, runs = due
-                parts = [self.part(number, meta) for run in runs for meta in run.parts]
+                parts = [self._part(number, meta) for run in runs for meta in run.parts]
                 merged = self._run(number, self._layouts[number].merged(parts, watermark))
                 self._dropped += chain.replace(sub, runs, merged)
 

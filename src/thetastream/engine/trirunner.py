@@ -63,9 +63,7 @@ class TriRunner:
         state = self.state[number]
         if stage.number == 0 and number == 0:
             self._marked: int | None = None
-        manifest = (
-            Manifest.new(stage) if state.manifest is None else Manifest.read(state.manifest, stage)
-        )
+        manifest = Manifest.read(state.manifest, stage)
         unit = TriUnit(stage, number, manifest, Memory(state.parts), chunk_rows=self._chunk_rows)
         results: list[pa.RecordBatch] = []
         gone: list[Forward] = []

@@ -39,9 +39,9 @@ from thetastream.engine.unit import (
 from thetastream.graph import Scheme, Stage, TriSpec
 from thetastream.index.encoding import Int64s
 from thetastream.index.layout import PackLayout, TupleLayout
-from thetastream.index.packing import Packs, compact, complete
-from thetastream.index.part import Part, SortOrder, Tuples, together
-from thetastream.index.probe import Probe, expand
+from thetastream.index.packing import Links, Packs, compact, complete
+from thetastream.index.part import SortOrder, Tuples, together
+from thetastream.index.probe import Probe
 from thetastream.spec import NEWEST
 from thetastream.topology.dispatcher import Pack
 from thetastream.topology.routes import HOME, STORE
@@ -109,8 +109,8 @@ class TriUnit:
         self._manifest = manifest
         self._chunk_rows = chunk_rows
         self._number = number
-        self._layouts = layouts(stage)
-        self._shelf = Shelf(number, manifest, self._layouts, store)
+        self._tuples, self._packs = tuple_layouts(stage), pack_layouts(stage)
+        self._shelf = Shelf(number, manifest, [*self._tuples, *self._packs], store)
         self._report = TriReport(number)
         self._topology = TriTopology(stage.spec.stages[-1])
         self._passes = stage.number + 1 < len(stage.spec.stages)
@@ -173,8 +173,7 @@ class TriUnit:
         storing = [tuples for role, tuples in arrived if role & STORE]
         if storing:
             chain = self._stage.groups.index(stream)
-            layout = self._layouts[chain]
-            assert isinstance(layout, TupleLayout)
+            layout = self._tuples[chain]
             self._shelf.add(chain, layout.cut(together(storing).sorted(layout.order)))
 
     # -- completing intermediate results --------------------------------------------------------
@@ -191,8 +190,7 @@ class TriUnit:
             rows = by_hub.candidates(meta.low, meta.high, hub_key)
             if len(rows) == 0:
                 continue
-            packs = self._shelf.part(chain, meta)
-            assert isinstance(packs, Packs)
+            packs = self._shelf.packs(chain, meta)
             limit = chunk_limit(self._chunk_rows, tuples, packs.hubs, packs.members)
             for found, (hubs, members) in complete(
                 by_hub, by_member, member_key, packs, rows, limit
@@ -214,14 +212,11 @@ class TriUnit:
             rows = probe.candidates(meta.low, meta.high, self._equality(last, middle))
             if len(rows) == 0:
                 continue
-            stored_part = self._shelf.part(0, meta)
-            assert isinstance(stored_part, Part)
-            part = stored_part.ordered(self._order(last, middle))
+            part = self._shelf.tuples(0, meta).ordered(self._order(last, middle))
             limit = chunk_limit(self._chunk_rows, tuples, packs.members, part)
             for hubs, stored in probe.matches(part, rows, limit):
-                end = packs.ends[hubs]
-                for which, link in expand(end - packs.counts[hubs], end, limit):
-                    members, others = packs.links[link], stored[which]
+                for which, members in packs.partners(hubs, limit):
+                    others = stored[which]
                     keep = ends.satisfied(part, self._equality(last, first), (members, others))
                     if keep.any():
                         yield (
@@ -244,9 +239,7 @@ class TriUnit:
             rows = probe.candidates(meta.low, meta.high, order.equality)
             if len(rows) == 0:
                 continue
-            stored = self._shelf.part(chain, meta)
-            assert isinstance(stored, Part)
-            part = stored.ordered(order)
+            part = self._shelf.tuples(chain, meta).ordered(order)
             for mine, partners in probe.matches(part, rows, MEETING_PAIRS):
                 waiting.append((mine, *compact(part, partners)))
                 size += len(mine)
@@ -263,9 +256,7 @@ class TriUnit:
         group: int,
         waiting: list[tuple[Int64s, Tuples, Int64s]],
     ) -> Iterator[Instruction]:
-        chain = self._packs_chain(stream, group)
-        layout = self._layouts[chain]
-        assert isinstance(layout, PackLayout)
+        layout = self._packs[self._stage.meetings.index((stream, group))]
         stored = together([part for _, part, _ in waiting])
         bases = np.cumsum([0, *(len(part) for _, part, _ in waiting[:-1])])
         mine = np.concatenate([rows for rows, _, _ in waiting])
@@ -273,11 +264,11 @@ class TriUnit:
             [rows + base for (_, _, rows), base in zip(waiting, bases, strict=True)]
         )
         if self._spec.hub(stream, group) == stream:
-            pairs = layout.pairs(tuples, mine, stored, partners)
+            pairs = Links(tuples, mine, stored, partners)
         else:
-            pairs = layout.pairs(stored, partners, tuples, mine)
+            pairs = Links(stored, partners, tuples, mine)
         pieces = list(layout.cut(pairs))
-        self._shelf.add(chain, pieces)
+        self._shelf.add(self._packs_chain(stream, group), pieces)
         if self._forwards(stream, group):
             for piece in pieces:
                 yield from self._forward(stream, piece)
@@ -368,22 +359,26 @@ def unfactored(data: pa.Buffer | bytes) -> pa.RecordBatch:
 def forward_layout(spec: TriSpec) -> PackLayout:
     """What packs that go on to the second stage are made of."""
     stage = spec.stages[0]
-    place = stage.meetings.index((spec.order[1], spec.order[0]))
-    found = layouts(stage)[len(stage.groups) + place]
-    assert isinstance(found, PackLayout)
-    return found
+    return pack_layouts(stage)[stage.meetings.index((spec.order[1], spec.order[0]))]
 
 
-def layouts(stage: Stage) -> list[TupleLayout | PackLayout]:
-    """What the indexes of a unit are made of, in the order of `Stage.chains`."""
+def tuple_layouts(stage: Stage) -> list[TupleLayout]:
+    """What the indexes of a unit's groups are made of; the first of `Stage.chains`."""
     spec = stage.spec
-    found: list[TupleLayout | PackLayout] = []
+    found = []
     for group in stage.groups:
         # Sorted for the visitors that have the strongest predicate; others sort it again.
         met = [other for other in spec.order if other != group]
         strongest = min(met, key=lambda other: spec.edge(group, other).rank)
         order = SortOrder.of(spec.pair(group, strongest), int(group > strongest))
         found.append(TupleLayout(spec.streams[group], order))
+    return found
+
+
+def pack_layouts(stage: Stage) -> list[PackLayout]:
+    """What the indexes of a unit's intermediate results are made of; the rest of the chains."""
+    spec = stage.spec
+    found = []
     for new, group in stage.meetings:
         hub = spec.hub(new, group)
         member, third = new + group - hub, 3 - new - group

@@ -159,8 +159,7 @@ class Unit:
             rows = probe.candidates(meta.low, meta.high, self._layouts[stored].order.equality)
             if len(rows) == 0:
                 continue
-            part = self._shelf.part(stored, meta)
-            assert isinstance(part, Part)
+            part = self._shelf.tuples(stored, meta)
             if self._view is not None:
                 found = probe.search(part, rows)
                 self._report.results += self._view.add(

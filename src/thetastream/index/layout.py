@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from thetastream import arrow
-from thetastream.index.encoding import Int64s
-from thetastream.index.packing import Links, Packs, pack, together_pairs, until
+from thetastream.index.encoding import INT64_MAX, Int64s
+from thetastream.index.packing import Links, Packs, pack, together_pairs
 from thetastream.index.part import Part, SortOrder, Tuples, together
 from thetastream.spec import StreamSpec
 
@@ -101,32 +101,17 @@ class PackLayout:
     @property
     def what(self) -> str:
         """What is in a part."""
-        return f"pairs of {self.hub.name!r} and {self.member.name!r}"
+        return f"packs of {self.hub.name!r} and {self.member.name!r}"
 
     def decode(self, data: pa.Buffer | bytes) -> Packs:
         """The packs in stored bytes."""
-        hubs, members, links = arrow.sections_from_bytes(data)
-        latest, count = np.asarray(hubs.column("until")), np.asarray(hubs.column("count"))
-        own = hubs.select([name for name in hubs.schema.names if name not in ("until", "count")])
-        tuples = Tuples.encode(own, self.hub)
-        return Packs(
-            Part(own, [*tuples.keys, latest], self.order),
-            count.astype(np.int64),
-            np.asarray(links.column("link")).astype(np.int64),
-            Tuples.encode(members, self.member),
-        )
+        return Packs.from_bytes(data, self.hub, self.member, self.order)
 
-    def pairs(self, hubs: Tuples, hub_rows: Int64s, members: Tuples, rows: Int64s) -> Links:
-        """Pairs with the time until which they matter."""
-        latest = np.minimum(
-            until(_times(hubs, self.hub), self.reach[0], hub_rows),
-            until(_times(members, self.member), self.reach[1], rows),
-        )
-        return Links(hubs, hub_rows, members, rows, latest)
-
-    def cut(self, pairs: Links) -> Iterator[Packs]:
+    def cut(self, pairs: Links, latest: Int64s | None = None) -> Iterator[Packs]:
         """Pairs as packs in parts of bounded size."""
-        whole = pack(pairs, self.order, packed=self.packed)
+        if latest is None:
+            latest = self._latest(pairs)
+        whole = pack(pairs, latest, self.order, packed=self.packed)
         pieces = max(1, min(len(whole), -(-whole.nbytes // PART_BYTES)))
         if pieces == 1:
             yield whole
@@ -136,14 +121,24 @@ class PackLayout:
 
     def merged(self, parts: Sequence[Stored], watermark: int | None) -> Iterator[Packs]:
         """One run of all the packs; members that the watermark has passed are trimmed."""
-        found = [part.unpacked() for part in parts if isinstance(part, Packs)]
-        whole = together_pairs(found)
-        whole = self.pairs(whole.hubs, whole.hub_rows, whole.members, whole.member_rows)
+        pairs = together_pairs([part.unpacked() for part in parts if isinstance(part, Packs)])
+        latest = self._latest(pairs)
         if watermark is not None:
-            whole = whole.keep(np.flatnonzero(whole.until >= watermark))
-        if len(whole.until):
-            yield from self.cut(whole)
+            alive = np.flatnonzero(latest >= watermark)
+            pairs, latest = pairs.keep(alive), latest[alive]
+        if len(latest):
+            yield from self.cut(pairs, latest)
+
+    def _latest(self, pairs: Links) -> Int64s:
+        """The last time at which the third stream can complete each pair."""
+        return np.minimum(
+            _until(pairs.hubs, self.hub, self.reach[0])[pairs.hub_rows],
+            _until(pairs.members, self.member, self.reach[1])[pairs.member_rows],
+        )
 
 
-def _times(tuples: Tuples, stream: StreamSpec) -> Int64s | None:
-    return None if stream.time is None else tuples.keys[stream.time]
+def _until(tuples: Tuples, stream: StreamSpec, reach: int | None) -> Int64s:
+    """The last time at which a partner of each tuple may come."""
+    if stream.time is None or reach is None:
+        return np.full(len(tuples), INT64_MAX)
+    return np.minimum(tuples.keys[stream.time], INT64_MAX - max(0, reach)) + reach

@@ -16,30 +16,25 @@ import numpy as np
 import pyarrow as pa
 
 from thetastream import arrow
-from thetastream.index.encoding import INT64_MAX, Int64s
+from thetastream.index.encoding import Int64s
 from thetastream.index.part import Part, SortOrder, Tuples, sort_order, together
 from thetastream.index.probe import Pairs, Probe, expand
+from thetastream.spec import StreamSpec
 
 _UNTIL, _COUNT, _LINK = "until", "count", "link"
 
 
 class Links(NamedTuple):
-    """Pairs of tuples: which hub belongs to which member, and until when that matters."""
+    """Pairs of tuples: which hub belongs to which member."""
 
     hubs: Tuples
     hub_rows: Int64s
     members: Tuples
     member_rows: Int64s
-    until: Int64s
-    """The last time at which the third stream can complete the pair."""
 
     def keep(self, which: Int64s) -> Links:
         """Some of the pairs."""
-        return self._replace(
-            hub_rows=self.hub_rows[which],
-            member_rows=self.member_rows[which],
-            until=self.until[which],
-        )
+        return self._replace(hub_rows=self.hub_rows[which], member_rows=self.member_rows[which])
 
 
 class Packs:
@@ -87,11 +82,32 @@ class Packs:
         links = pa.RecordBatch.from_arrays([pa.array(self.links, pa.int32())], [_LINK])
         return arrow.sections_to_bytes(hubs, self.members.batch, links, compress=compress)
 
+    @classmethod
+    def from_bytes(
+        cls, data: pa.Buffer | bytes, hub: StreamSpec, member: StreamSpec, order: SortOrder
+    ) -> Packs:
+        """The packs that `to_bytes` wrote."""
+        hubs, members, links = arrow.sections_from_bytes(data)
+        latest, count = np.asarray(hubs.column(_UNTIL)), np.asarray(hubs.column(_COUNT))
+        own = hubs.select([name for name in hubs.schema.names if name not in (_UNTIL, _COUNT)])
+        return cls(
+            Part(own, [*Tuples.encode(own, hub).keys, latest], order),
+            count.astype(np.int64),
+            np.asarray(links.column(_LINK)).astype(np.int64),
+            Tuples.encode(members, member),
+        )
+
     def unpacked(self) -> Links:
-        """The pairs in the packs; each has the time of its whole pack."""
+        """The pairs in the packs."""
         rows = np.repeat(np.arange(len(self.hubs)), self.counts)
         hubs = Tuples(self.hubs.batch, self.hubs.keys[:-1])
-        return Links(hubs, rows, self.members, self.links, self.hubs.keys[-1][rows])
+        return Links(hubs, rows, self.members, self.links)
+
+    def partners(self, hubs: Int64s, limit: int) -> Iterator[tuple[Int64s, Int64s]]:
+        """Which of the given hubs has which member, at most `limit` at a time."""
+        ends = self.ends[hubs]
+        for which, link in expand(ends - self.counts[hubs], ends, limit):
+            yield which, self.links[link]
 
     def take(self, rows: Int64s) -> Packs:
         """The packs at those positions, which ascend."""
@@ -108,8 +124,11 @@ class Packs:
         )
 
 
-def pack(pairs: Links, order: SortOrder, *, packed: bool) -> Packs:
-    """Packs of the pairs, or with `packed` False one entry a pair."""
+def pack(pairs: Links, latest: Int64s, order: SortOrder, *, packed: bool) -> Packs:
+    """Packs of the pairs, or with `packed` False one entry a pair.
+
+    `latest` is the last time at which the third stream can complete each of them.
+    """
     if packed:
         hubs, entry = compact(pairs.hubs, pairs.hub_rows)
     else:
@@ -128,8 +147,8 @@ def pack(pairs: Links, order: SortOrder, *, packed: bool) -> Packs:
         links = np.arange(len(by_hub))
     counts = np.bincount(entry, minlength=len(hubs)).astype(np.int64)
     starts = np.cumsum(counts) - counts
-    latest = np.maximum.reduceat(pairs.until[by_hub], starts) if len(counts) else pairs.until[:0]
-    return Packs(Part(hubs.batch, [*hubs.keys, latest], order), counts, links, members)
+    until = np.maximum.reduceat(latest[by_hub], starts) if len(counts) else latest
+    return Packs(Part(hubs.batch, [*hubs.keys, until], order), counts, links, members)
 
 
 def compact(tuples: Tuples, rows: Int64s) -> tuple[Tuples, Int64s]:
@@ -152,20 +171,7 @@ def together_pairs(items: Sequence[Links]) -> Links:
         member_rows.append(item.member_rows + member_base)
         hub_base += len(item.hubs)
         member_base += len(item.members)
-    return Links(
-        hubs,
-        np.concatenate(hub_rows),
-        members,
-        np.concatenate(member_rows),
-        np.concatenate([item.until for item in items]),
-    )
-
-
-def until(times: Int64s | None, reach: int | None, rows: Int64s) -> Int64s:
-    """The last time at which a partner of some tuples may come."""
-    if times is None or reach is None:
-        return np.full(len(rows), INT64_MAX)
-    return np.minimum(times[rows], INT64_MAX - max(0, reach)) + reach
+    return Links(hubs, np.concatenate(hub_rows), members, np.concatenate(member_rows))
 
 
 def complete(
@@ -176,9 +182,7 @@ def complete(
     The hub's keys are a filter before the members are looked at, each of which is checked as well.
     """
     for probing, hubs in by_hub.matches(packs.hubs, rows, limit):
-        ends = packs.ends[hubs]
-        for which, link in expand(ends - packs.counts[hubs], ends, limit):
-            members = packs.links[link]
+        for which, members in packs.partners(hubs, limit):
             found = probing[which]
             keep = by_member.satisfied(packs.members, member_key, (found, members))
             if keep.all():

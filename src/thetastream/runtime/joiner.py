@@ -67,7 +67,7 @@ class _UnitState:
     def read(self, spec: StateSpec) -> Manifest:
         """The unit's manifest."""
         stored = self.manifest.get()
-        return Manifest.new(spec) if stored is None else Manifest.read(stored[0], spec)
+        return Manifest.read(None if stored is None else stored[0], spec)
 
     def carry_out(self, step: PutPart | PutView | DropPart | PutManifest) -> None:
         """Change the state as a unit says."""
@@ -124,61 +124,75 @@ class Setting:
     typed: bool
 
 
-class Joiner:
-    """Carries out a unit's instructions on Spark's state."""
+class _Joiner:
+    """Carries out the instructions of units on Spark's state."""
 
-    def __init__(self, handle: StatefulProcessorHandle, spec: JoinSpec, setting: Setting) -> None:
-        self._spec = spec
+    def __init__(self, handle: StatefulProcessorHandle, setting: Setting, origin: str) -> None:
         self._setting = setting
+        self._origin = origin
         self._state = _UnitState(handle, setting.token, setting.cache_bytes)
 
     def process(
         self, key: tuple[int], frames: Iterator[pd.DataFrame], timers: TimerValues
     ) -> Iterator[pd.DataFrame]:
-        """Results and, last, the report of one unit for one batch."""
-        with _told(self._spec.origin):
-            yield from self._process(murmur3(int(key[0])), frames, timers)
+        """What one unit puts out for one batch and, last, its report."""
+        with _told(self._origin):
+            yield from self._process(murmur3(int(key[0])), frames, _watermark(timers))
 
     def _process(
-        self, number: int, frames: Iterator[pd.DataFrame], timers: TimerValues
+        self, number: int, frames: Iterator[pd.DataFrame], watermark: int | None
+    ) -> Iterator[pd.DataFrame]:
+        raise NotImplementedError
+
+    def _results(self, batches: Sequence[pa.RecordBatch]) -> pd.DataFrame:
+        return frame_of(batches, typed=self._setting.typed)
+
+    def _report(self, number: int, report: Report) -> pd.DataFrame:
+        text = json.dumps(dataclasses.asdict(report))
+        return report_frame(number, text, self._setting.names)
+
+
+class Joiner(_Joiner):
+    """Of a two-way join: results go out."""
+
+    def __init__(self, handle: StatefulProcessorHandle, spec: JoinSpec, setting: Setting) -> None:
+        super().__init__(handle, setting, spec.origin)
+        self._spec = spec
+
+    def _process(
+        self, number: int, frames: Iterator[pd.DataFrame], watermark: int | None
     ) -> Iterator[pd.DataFrame]:
         packs = [pack for frame in frames for pack in _packs(number, frame)]
         manifest = self._state.read(self._spec)
         unit = Unit(self._spec, number, manifest, self._state, chunk_rows=self._setting.chunk_rows)
-        for step in unit.process(packs, _watermark(timers)):
+        for step in unit.process(packs, watermark):
             match step:
                 case Emit(batches):
-                    yield frame_of(batches, typed=self._setting.typed)
+                    yield self._results(batches)
                 case Report():
-                    yield _report(number, step, self._setting.names)
+                    yield self._report(number, step)
                 case _:
                     self._state.carry_out(step)
 
 
-class TriJoiner:
-    """Carries out the instructions of a unit of a three-way join."""
+class TriJoiner(_Joiner):
+    """Of a stage of a three-way join: results go out, or on to the next stage."""
 
     def __init__(
         self, handle: StatefulProcessorHandle, spec: TriSpec, stage: int, setting: Setting
     ) -> None:
+        super().__init__(handle, setting, spec.origin)
         self._stage = spec.stages[stage]
-        self._spec = spec
-        self._setting = setting
-        self._state = _UnitState(handle, setting.token, setting.cache_bytes)
-
-    def process(
-        self, key: tuple[int], frames: Iterator[pd.DataFrame], timers: TimerValues
-    ) -> Iterator[pd.DataFrame]:
-        """Results or what goes on to the next stage and, last, the report of one unit."""
-        with _told(self._spec.origin):
-            yield from self._process(murmur3(int(key[0])), frames, timers)
+        self._forwarded = forward_layout(spec) if stage else None
 
     def _process(
-        self, number: int, frames: Iterator[pd.DataFrame], timers: TimerValues
+        self, number: int, frames: Iterator[pd.DataFrame], watermark: int | None
     ) -> Iterator[pd.DataFrame]:
         packs: list[Pack] = []
         forwarded: list[Packs] = []
-        watermark = _watermark(timers) if self._stage.number == 0 else None
+        if self._stage.number:
+            # Both stages go by one watermark, whatever Spark has got to in between.
+            watermark = None
         for frame in frames:
             for stream, role, rows, blob in zip(
                 frame["stream"], frame["role"], frame["rows"], frame["blob"], strict=True
@@ -187,12 +201,11 @@ class TriJoiner:
                 if onward is not None:
                     yield passed_frame(unit_key(onward[1]), onward[0], rows, blob, stream)
                 elif role == MARK:
-                    # Both stages go by one watermark, whatever Spark has got to in between.
                     watermark = int(rows)
-                elif role == FORWARD:
-                    forwarded.append(forward_layout(self._spec).decode(blob))
+                elif role == FORWARD and self._forwarded is not None:
+                    forwarded.append(self._forwarded.decode(blob))
                 elif role == RESULT:
-                    yield frame_of([unfactored(blob)], typed=self._setting.typed)
+                    yield self._results([unfactored(blob)])
                 elif role != HEARTBEAT:
                     packs.append(Pack(number, int(stream), int(role), arrow.from_bytes(blob)))
         manifest = self._state.read(self._stage)
@@ -202,7 +215,7 @@ class TriJoiner:
         for step in unit.process(packs, watermark, forwarded):
             match step:
                 case Emit(batches):
-                    yield frame_of(batches, typed=self._setting.typed)
+                    yield self._results(batches)
                 case Passing(target, count, results):
                     data = results.to_pybytes()
                     yield passed_frame(unit_key(target), RESULT, count, data)
@@ -212,7 +225,7 @@ class TriJoiner:
                 case Mark(target, mark):
                     yield passed_frame(unit_key(target), MARK, mark, b"")
                 case TriReport():
-                    yield _report(number, step, self._setting.names)
+                    yield self._report(number, step)
                 case _:
                     self._state.carry_out(step)
 
@@ -232,10 +245,6 @@ def _watermark(timers: TimerValues) -> int | None:
     """Spark's watermark in microseconds; zero means that there is none yet."""
     watermark = timers.getCurrentWatermarkInMs()
     return watermark * 1000 if watermark > 0 else None
-
-
-def _report(number: int, report: Report, names: Sequence[str]) -> pd.DataFrame:
-    return report_frame(number, json.dumps(dataclasses.asdict(report)), names)
 
 
 def _value_names(meta: PartMeta) -> list[str]:
