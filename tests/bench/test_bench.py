@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from thetastream.bench import cases, data, report, run, worker
+from thetastream.bench import aims, cases, data, measures, report, run, worker
 from thetastream.bench.cases import CASES, DUCKDB, LISTED, OURS, SPARK_DEFAULT
 
 
@@ -62,26 +62,27 @@ def test_aims_are_reached_or_missed_by_the_ratio_within_a_run() -> None:
         "equality": document("equality", {OURS: 1.0, SPARK_DEFAULT: 9.0}),
         "sum-10": document("sum-10", {OURS: 1.0, LISTED: 30.0}),
     }
-    figures = {figure.what: figure for figure in report.figures(found)}
+    figures = {figure.what: figure for figure in aims.figures(found)}
     equality = next(figure for what, figure in figures.items() if what.startswith("equality, uni"))
     assert equality.measured is not None
     assert equality.measured.middle == pytest.approx(9.0)
-    assert equality.reached(equality.measured.middle)
+    assert (equality.wanted, equality.verdict) == ("≥ 8", "reached")
     listed = next(
         figure for what, figure in figures.items() if what.startswith("count and sum by 10 ")
     )
     assert listed.measured is not None
     assert listed.measured.middle == pytest.approx(30.0)
-    assert not listed.reached(listed.measured.middle)
+    assert listed.verdict == "missed"
     skew = next(figure for what, figure in figures.items() if what.startswith("equality, skewed"))
     assert skew.measured is None
+    assert skew.verdict == ""
 
 
 def test_contestants_that_disagree_are_named() -> None:
     bad = document("equality", {OURS: 1.0, SPARK_DEFAULT: 9.0})
-    assert report.disagreements(bad) == []
+    assert measures.disagreements(bad) == []
     bad["runs"][0]["triggers"][3]["results"] = 8
-    problems = report.disagreements(bad)
+    problems = measures.disagreements(bad)
     assert any(problem.startswith("trigger 3: ") for problem in problems)
     assert any(problem.startswith("in all: ") for problem in problems)
 

@@ -11,6 +11,7 @@ import pytest
 
 from thetastream.cli.job import load
 from thetastream.cli.main import DONE, WRONG, main
+from thetastream.cli.main import WORKLOADS as OFFERED
 from thetastream.cli.start import own_error
 from thetastream.errors import JobError
 from thetastream.workloads import WORKLOADS
@@ -117,6 +118,11 @@ def test_a_source_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["run", str(written(tmp_path, text))]) == WRONG
     assert f"does not exist: {tmp_path / 'a'}" in capsys.readouterr().err
     assert main(["run", str(tmp_path / "nothing.toml")]) == WRONG
+
+
+def test_the_command_line_offers_every_workload() -> None:
+    """It lists them without importing what makes them."""
+    assert set(OFFERED) == {*WORKLOADS, "tpch"}
 
 
 @pytest.mark.parametrize("workload", sorted(WORKLOADS))

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from thetastream.options import JoinOptions
 from thetastream.planner import Plan, plan_join
 from thetastream.spec import Arithmetic, ColumnSpec, Encoding, Range
+from thetastream.testing.duck import DuckAnalyst
 
 COLUMNS = [
     ColumnSpec(name="a", type="int"),
@@ -216,7 +217,7 @@ predicates = st.recursive(
 )
 @given(text=predicates, ansi=st.booleans())
 def test_a_plan_keeps_the_pairs_that_the_predicate_keeps(
-    text: str, ansi: bool, database: duckdb.DuckDBPyConnection, analyst_class: type[Any]
+    text: str, ansi: bool, database: duckdb.DuckDBPyConnection
 ) -> None:
     plan = plan_join(
         streams=STREAMS,
@@ -224,18 +225,18 @@ def test_a_plan_keeps_the_pairs_that_the_predicate_keeps(
         within=None,
         time={},
         options=JoinOptions(),
-        analyst=analyst_class(STREAMS, ansi=ansi),
+        analyst=DuckAnalyst.of(STREAMS, ansi=ansi),
     )
     expected = set(database.execute(f"SELECT r.k, s.k FROM r, s WHERE {duck(text)}").fetchall())
     assert carry_out(plan, database) == expected, plan.explain()
 
 
-def test_the_oracle_can_fail(database: duckdb.DuckDBPyConnection, analyst_class: type[Any]) -> None:
+def test_the_oracle_can_fail(database: duckdb.DuckDBPyConnection) -> None:
     plan = plan_join(
         streams=STREAMS,
         predicate="r.a < s.a",
         options=JoinOptions(),
-        analyst=analyst_class(STREAMS),
+        analyst=DuckAnalyst.of(STREAMS),
     )
     wrong = set(database.execute("SELECT r.k, s.k FROM r, s WHERE r.a <= s.a").fetchall())
     assert carry_out(plan, database) != wrong

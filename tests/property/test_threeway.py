@@ -98,9 +98,9 @@ UNITS = st.sampled_from([1, 2, (1, 2, 3), (3, 1, 2)])
 WITHIN = st.sampled_from(["0 seconds", "3 seconds", "20 seconds", "2 minutes"])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
-    predicate=st.sampled_from(CYCLIC),
+    predicate=st.sampled_from(CYCLIC + CHAINS),
     script=scripts(),
     within=WITHIN,
     units=UNITS,
@@ -109,31 +109,13 @@ WITHIN = st.sampled_from(["0 seconds", "3 seconds", "20 seconds", "2 minutes"])
     chunk_rows=st.sampled_from([3, 1 << 16]),
     hashes=st.sampled_from([None, 2]),
 )
-def test_cyclic_joins_equal_the_oracle(
+def test_three_streams_equal_the_oracle(
     predicate: str, script: list[Any], within: str, **given_options: Any
 ) -> None:
     join = check(predicate, script, within, **given_options)
     assert isinstance(join.plan, TriPlan)
-    assert join.plan.spec.scheme is Scheme.SYMMETRIC
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    predicate=st.sampled_from(CHAINS),
-    script=scripts(),
-    within=WITHIN,
-    units=UNITS,
-    topology=st.sampled_from(["auto", "random"]),
-    intermediate=st.sampled_from(["packed", "pairs"]),
-    chunk_rows=st.sampled_from([3, 1 << 16]),
-    hashes=st.sampled_from([None, 2]),
-)
-def test_chain_joins_equal_the_oracle(
-    predicate: str, script: list[Any], within: str, **given_options: Any
-) -> None:
-    join = check(predicate, script, within, **given_options)
-    assert isinstance(join.plan, TriPlan)
-    assert join.plan.spec.scheme is Scheme.SEMI_SYMMETRIC
+    scheme = Scheme.SYMMETRIC if predicate in CYCLIC else Scheme.SEMI_SYMMETRIC
+    assert join.plan.spec.scheme is scheme
 
 
 @settings(max_examples=12, deadline=None)

@@ -6,10 +6,11 @@ import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import thetastream.engine.view as module
+import thetastream.engine.totals as totals_module
+import thetastream.engine.view as view_module
 from thetastream.engine.runner import Runner
 from thetastream.errors import SumOverflowError
 from thetastream.options import JoinOptions
@@ -45,16 +47,12 @@ PREDICATES = (
 @contextmanager
 def thresholds(low: bool) -> Iterator[None]:
     """With low thresholds nothing is listed that can be folded, and views leave at once."""
-    names = ("_LISTED", "_DIVISION", "_ENUMERATION", "_VIEW_ROWS")
-    before = {name: getattr(module, name) for name in names}
-    try:
+    with ExitStack() as stack:
         if low:
-            for name, value in zip(names, (0, 2, 0, 3), strict=True):
-                setattr(module, name, value)
+            lowered = {"_LISTED": 0, "_DIVISION": 2, "_ENUMERATION": 0}
+            stack.enter_context(patch.multiple(view_module, **lowered))
+            stack.enter_context(patch.object(totals_module, "_VIEW_ROWS", 3))
         yield
-    finally:
-        for name, value in before.items():
-            setattr(module, name, value)
 
 
 def plain(value: Any) -> Any:

@@ -24,7 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from thetastream.bench import cases, data, report
+from thetastream.bench import cases, data, measures, report
 from thetastream.bench.cases import Case
 from thetastream.bench.memory import Watch
 
@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
         for case in cases.chosen(chosen.only):
             case = case.scaled(chosen.rows, chosen.triggers, chosen.results)
             document = measure(case, chosen, root, scratch)
-            problems = report.disagreements(document)
+            problems = measures.disagreements(document)
             document["disagreements"] = problems
             wrong += [f"{case.name}: {problem}" for problem in problems]
             write_json(chosen.out / f"{case.name}.json", document)
@@ -96,7 +96,7 @@ def measure(case: Case, chosen: argparse.Namespace, root: Path, scratch: Path) -
             done |= {"contestant": contestant, "run": run, "rows_per_trigger": variant.rows}
             done["capped"] = variant.rows != case.rows
             runs.append(done)
-            print(f"  run {run}  {contestant:15} {report.one_line(case.skip, done)}", flush=True)
+            print(f"  run {run}  {contestant:15} {measures.one_line(case.skip, done)}", flush=True)
     return {
         "case": dataclasses.asdict(case),
         "environment": environment(),

@@ -139,7 +139,7 @@ def _job_command(chosen: argparse.Namespace) -> int:
 
 
 def _running() -> Any:
-    """The Spark session of the program that called, which is not ours to stop; mostly None."""
+    """A session that is already there, which is not ours to stop; mostly None."""
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()

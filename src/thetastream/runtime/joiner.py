@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from thetastream import arrow
 from thetastream.engine.manifest import Manifest, StateSpec
@@ -34,21 +33,19 @@ from thetastream.index.part import PartMeta
 from thetastream.runtime.cache import PartCache
 from thetastream.runtime.results import frame_of, passed_frame, report_frame
 from thetastream.runtime.router import HEARTBEAT
+from thetastream.runtime.shipped import States
 from thetastream.runtime.unitkeys import murmur3, unit_key
 from thetastream.spec import JoinSpec
 from thetastream.topology.dispatcher import Pack
 from thetastream.topology.tri import FORWARD, MARK, RESULT, relay
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
+    from pyspark.sql.streaming.stateful_processor import TimerValues
 
 VALUE_BYTES = 960 * 1024
 """Bytes of one value in the state store. Larger ones are humongous objects in the JVM: 10 MB took
 140 ms in values of 5 MB, 75 ms in values of 1 MB. Part of the state's format: another size
 is another `manifest.FORMAT`."""
-
-_TEXT = StructType([StructField("text", StringType())])
-_DATA = StructType([StructField("data", BinaryType())])
 
 _caches: dict[str, PartCache] = {}
 """One cache a join in this worker process, whichever partitions it serves."""
@@ -57,9 +54,8 @@ _caches: dict[str, PartCache] = {}
 class _UnitState:
     """A unit's state in Spark's hands: a manifest, parts, and caches beside them."""
 
-    def __init__(self, handle: StatefulProcessorHandle, token: str, cache_bytes: int) -> None:
-        self.manifest = handle.getValueState("manifest", _TEXT)
-        self._parts = handle.getMapState("runs", _TEXT, _DATA)
+    def __init__(self, states: States, token: str, cache_bytes: int) -> None:
+        self.manifest, self._parts = states
         if token not in _caches:
             _caches[token] = PartCache(token, cache_bytes)
         self._cache = _caches[token]
@@ -127,10 +123,10 @@ class Setting:
 class _Joiner:
     """Carries out the instructions of units on Spark's state."""
 
-    def __init__(self, handle: StatefulProcessorHandle, setting: Setting, origin: str) -> None:
+    def __init__(self, states: States, setting: Setting, origin: str) -> None:
         self._setting = setting
         self._origin = origin
-        self._state = _UnitState(handle, setting.token, setting.cache_bytes)
+        self._state = _UnitState(states, setting.token, setting.cache_bytes)
 
     def process(
         self, key: tuple[int], frames: Iterator[pd.DataFrame], timers: TimerValues
@@ -155,8 +151,8 @@ class _Joiner:
 class Joiner(_Joiner):
     """Of a two-way join: results go out."""
 
-    def __init__(self, handle: StatefulProcessorHandle, spec: JoinSpec, setting: Setting) -> None:
-        super().__init__(handle, setting, spec.origin)
+    def __init__(self, states: States, spec: JoinSpec, setting: Setting) -> None:
+        super().__init__(states, setting, spec.origin)
         self._spec = spec
 
     def _process(
@@ -178,10 +174,8 @@ class Joiner(_Joiner):
 class TriJoiner(_Joiner):
     """Of a stage of a three-way join: results go out, or on to the next stage."""
 
-    def __init__(
-        self, handle: StatefulProcessorHandle, spec: TriSpec, stage: int, setting: Setting
-    ) -> None:
-        super().__init__(handle, setting, spec.origin)
+    def __init__(self, states: States, spec: TriSpec, stage: int, setting: Setting) -> None:
+        super().__init__(states, setting, spec.origin)
         self._stage = spec.stages[stage]
         self._forwarded = forward_layout(spec) if stage else None
 

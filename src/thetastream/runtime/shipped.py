@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 Batches = Iterator[Any]
+States = tuple[Any, Any]
+"""A unit's manifest and its parts in Spark's state."""
 
 
 def router(spec: str, stream: int, version: str) -> Callable[[Batches], Batches]:
@@ -71,12 +74,12 @@ def processor(
 ) -> StatefulProcessor:
     """The processor for `transformWithStateInPandas` of a two-way join."""
 
-    def joiner(handle: Any) -> Any:
+    def joiner(state: States) -> Any:
         from thetastream.runtime.joiner import Joiner, Setting
         from thetastream.spec import JoinSpec
 
         setting = Setting(token, chunk_rows, cache_bytes, names, typed)
-        return Joiner(handle, JoinSpec.from_json(spec), setting)
+        return Joiner(state, JoinSpec.from_json(spec), setting)
 
     return _processor(joiner)
 
@@ -92,24 +95,32 @@ def tri_processor(
 ) -> StatefulProcessor:
     """The processor for `transformWithStateInPandas` of a stage of a three-way join."""
 
-    def joiner(handle: Any) -> Any:
+    def joiner(state: States) -> Any:
         from thetastream.graph import TriSpec
         from thetastream.runtime.joiner import Setting, TriJoiner
 
         setting = Setting(token, chunk_rows, cache_bytes, names, typed)
-        return TriJoiner(handle, TriSpec.from_json(spec), stage, setting)
+        return TriJoiner(state, TriSpec.from_json(spec), stage, setting)
 
     return _processor(joiner)
 
 
-def _processor(joiner: Callable[[Any], Any]) -> StatefulProcessor:
+def _processor(joiner: Callable[[States], Any]) -> StatefulProcessor:
+    text = StructType([StructField("text", StringType())])
+    data = StructType([StructField("data", BinaryType())])
+
     class JoinUnit(StatefulProcessor):
         """Hands each unit and batch to the joiner."""
 
         def init(self, handle: Any) -> None:
-            self._joiner = joiner(handle)
+            # Spark starts a Python of its own for this when a query begins: nothing is imported.
+            manifest = handle.getValueState("manifest", text)
+            self._state = manifest, handle.getMapState("runs", text, data)
+            self._joiner: Any = None
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+            if self._joiner is None:
+                self._joiner = joiner(self._state)
             return self._joiner.process(key, rows, timerValues)
 
         def close(self) -> None:

@@ -37,6 +37,7 @@ _NAMED: dict[pa.DataType, str] = {
     pa.date32(): "date",
     pa.timestamp("us"): "timestamp_ntz",
     pa.timestamp("us", tz="UTC"): "timestamp",
+    pa.duration("us"): "interval day to second",
 }
 _FROM_DUCKDB = {
     "VARCHAR": "string",
@@ -110,6 +111,11 @@ class DuckAnalyst:
     parallelism: int = 4
     _types: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
+    @classmethod
+    def of(cls, streams: Mapping[str, Sequence[ColumnSpec]], **settings: Any) -> DuckAnalyst:
+        """An analyst of streams with those columns."""
+        return cls({name: _schema(columns) for name, columns in streams.items()}, **settings)
+
     def type_of(self, stream: str, sql: str) -> str:
         """The type of an expression over a stream."""
         question = (stream, sql)
@@ -130,8 +136,7 @@ class DuckAnalyst:
 
     def with_stream(self, name: str, columns: Sequence[ColumnSpec]) -> DuckAnalyst:
         """An analyst that also knows a stream with those columns."""
-        schema = pa.schema([(column.name, _arrow_type(column.type)) for column in columns])
-        return replace(self, schemas={**self.schemas, name: schema}, _types={})
+        return replace(self, schemas={**self.schemas, name: _schema(columns)}, _types={})
 
     def common_type(self, left: str, right: str) -> str | None:
         """The type in which Spark compares the two, in ANSI mode."""
@@ -150,12 +155,27 @@ class DuckAnalyst:
             return f"decimal({min(_MOST_DIGITS, whole + scale)},{scale})"
         if pair <= {"date", "timestamp", "timestamp_ntz"}:
             return "timestamp" if "timestamp" in pair else "timestamp_ntz"
+        if "string" in pair:
+            (other,) = pair - {"string"}
+            return "bigint" if other in _INTEGERS else other
         return None
+
+
+def _schema(columns: Sequence[ColumnSpec]) -> pa.Schema:
+    return pa.schema([(column.name, _arrow_type(column.type)) for column in columns])
 
 
 def _arrow_type(name: str) -> pa.DataType:
     known = {spark: kind for kind, spark in _NAMED.items()}
-    return known[name] if name in known else pa.decimal128(*_decimal(name))
+    if name in known:
+        return known[name]
+    kind, _, inner = name.removesuffix(">").partition("<")
+    if kind == "array":
+        return pa.list_(_arrow_type(inner))
+    if kind == "struct":
+        parts = [part.split(":") for part in inner.split(",")]
+        return pa.struct([(field, _arrow_type(type_name)) for field, type_name in parts])
+    return pa.decimal128(*_decimal(name))
 
 
 def _decimal(name: str) -> tuple[int, int]:
