@@ -125,11 +125,14 @@ class TriSpec:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The one stage of the symmetric scheme, or the two of the semi-symmetric one."""
+        """The one stage of the symmetric scheme, or the two of the semi-symmetric one.
+
+        The first of two has the first end's group alone: what it finds has to pass the second.
+        """
         if self.scheme is Scheme.SYMMETRIC:
             return (Stage(self, 0, self.order),)
         first, middle, last = self.order
-        return Stage(self, 0, (first, middle)), Stage(self, 1, (last,))
+        return Stage(self, 0, (first,)), Stage(self, 1, (middle, last))
 
     def edge(self, one: int, two: int) -> Edge:
         """What is checked between two streams."""
@@ -212,7 +215,7 @@ class TriSpec:
             **streams_fingerprint(self.streams, self.predicate),
             "edges": digest([dataclasses.asdict(edge) for edge in self.edges]),
             "window": digest(self.reach),
-            "scheme": f"{self.scheme.value} {self.order}",
+            "scheme": f"{self.scheme.value} {[stage.groups for stage in self.stages]}",
             "units": ",".join(str(count) for count in self.units),
             "placements": digest([dataclasses.asdict(item) for item in self.placements]),
             "intermediate": "packed" if self.packed else "pairs",

@@ -208,11 +208,12 @@ class TriUnit:
         tuples = packs.hubs
         probe = self._probe(middle, last, tuples)
         ends = self._probe(first, last, packs.members)
-        for meta in self._shelf.metas(0):
+        chain = self._stage.groups.index(last)
+        for meta in self._shelf.metas(chain):
             rows = probe.candidates(meta.low, meta.high, self._equality(last, middle))
             if len(rows) == 0:
                 continue
-            part = self._shelf.tuples(0, meta).ordered(self._order(last, middle))
+            part = self._shelf.tuples(chain, meta).ordered(self._order(last, middle))
             limit = chunk_limit(self._chunk_rows, tuples, packs.members, part)
             for hubs, stored in probe.matches(part, rows, limit):
                 for which, members in packs.partners(hubs, limit):
