@@ -142,6 +142,8 @@ def test_a_difference_of_doubles_is_never_missed(
     op=st.sampled_from(sorted(OPERATORS)), left=doubles, right=doubles, constant=finite,
     nearby=st.booleans(),
 )  # fmt: skip
+@example(op=">=", left=-math.inf, right=-LARGEST / 2, constant=-LARGEST, nearby=False)
+@example(op="<=", left=math.inf, right=LARGEST / 2, constant=LARGEST, nearby=False)
 def test_a_sum_of_doubles_is_never_missed(
     op: str, left: float, right: float, constant: float, nearby: bool
 ) -> None:

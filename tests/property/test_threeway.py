@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import thetastream.index.layout as layout_module
+from thetastream.engine.triunit import pack_layouts
 from thetastream.errors import OptionError, WindowError
 from thetastream.graph import Scheme, TriSpec
+from thetastream.index.packing import Links
+from thetastream.index.part import Tuples
 from thetastream.options import JoinOptions
 from thetastream.planner.threeway import TriPlan
 from thetastream.planner.tree import TreePlan
+from thetastream.spec import StreamSpec
 from thetastream.testing import CRASH, RESTART, multiset, rows_of
 from thetastream.testing.cases import SCHEMA, SECOND, START
+from thetastream.testing.duck import DuckJoin
 from thetastream.testing.many import Arrivals, ManyJoin, expected_many, run_many
 
 CYCLIC = (
@@ -217,6 +224,33 @@ def test_late_tuples_are_counted_once_and_make_nothing(
         join = check(predicate, script, "10 seconds", units=2, **options)
         assert join.rows == []
         assert join.late == 1
+
+
+def test_packs_are_not_cut_because_of_their_members() -> None:
+    """Each piece has its own copy of the members, so that more pieces would not make it smaller."""
+    join = ManyJoin(
+        "abs(r.n - s.n) <= 2 AND abs(s.n - t.n) <= 2",
+        [SCHEMA] * 3,
+        options=JoinOptions(full_history=True),
+    )
+    assert isinstance(join.plan, TriPlan)
+    layout = pack_layouts(join.plan.spec.stages[0])[0]
+    duck = DuckJoin(join.plan.spec)
+    streams = [stream.name for stream in join.plan.spec.streams]
+
+    def tuples(stream: StreamSpec, count: int) -> Tuples:
+        rows = [_one(number, 0) for number in range(count)]
+        number = streams.index(stream.name)
+        return Tuples.encode(duck.derive(number, pa.concat_tables(rows)), stream)
+
+    hubs, members = tuples(layout.hub, 4), tuples(layout.member, 500)
+    pairs = Links(hubs, np.repeat(np.arange(4), 500), members, np.tile(np.arange(500), 4))
+    with patch.object(layout_module, "PART_BYTES", int(members.batch.nbytes)):
+        assert len(list(layout.cut(pairs))) == 1
+    with patch.object(layout_module, "PART_BYTES", 4 * 500):
+        pieces = list(layout.cut(pairs))
+    assert [len(piece) for piece in pieces] == [1] * 4
+    assert sum(piece.pairs for piece in pieces) == 2000
 
 
 @pytest.mark.parametrize("predicate", [CYCLIC[1], CHAINS[0]])

@@ -10,7 +10,7 @@ from datetime import datetime
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from thetastream.runtime.dataflow import OBSERVATION
+from thetastream.runtime.dataflow import INNER, OBSERVATION
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ def _batch(progress: StreamingQueryProgress) -> BatchMetrics:
         batch=progress.batchId,
         rows_in=progress.numInputRows,
         seconds=(progress.durationMs or {}).get("triggerExecution", 0) / 1000,
-        results=sum(unit.results for unit in units),
+        results=sum(unit.results for (name, _), unit in found.items() if INNER not in name),
         late=sum(unit.late for unit in units),
         stored_rows=sum(unit.stored_rows for unit in units),
         stored_bytes=sum(unit.stored_bytes for unit in units),

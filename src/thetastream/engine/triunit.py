@@ -13,7 +13,7 @@ stored tuples also goes on to the group of the second end, and meets what is sto
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -119,7 +119,7 @@ class TriUnit:
         self,
         packs: Iterable[Pack],
         watermark: int | None,
-        forwarded: Sequence[Packs] = (),
+        forwarded: Iterable[Packs] = (),
     ) -> Iterator[Instruction]:
         """Join the packs of a batch with each other and with what is stored."""
         started = time.perf_counter()

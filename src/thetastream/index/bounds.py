@@ -98,8 +98,10 @@ def _float_interval(
 ) -> Interval:
     values = decode_floats(keys)
     nan_low = key.encoding is Encoding.FLOAT_NAN_LOW
-    slack = _SINGLE_SLACK if key.type == "float" else _DOUBLE_SLACK
-    magnitude = np.where(np.isfinite(values), np.abs(values), 0.0)
+    single = key.type == "float"
+    slack = _SINGLE_SLACK if single else _DOUBLE_SLACK
+    largest = float(np.finfo(np.float32 if single else np.float64).max)
+    magnitude = np.where(np.isnan(values), 0.0, np.minimum(np.abs(values), largest))
     count = len(keys)
     low = np.full(count, INT64_MIN)
     high = np.full(count, INT64_MAX)
@@ -107,10 +109,13 @@ def _float_interval(
     with np.errstate(over="ignore"):
         if first is not None:
             step = float(first.value)
-            widened = values + step - (slack * magnitude + slack * abs(step))
+            # Towards the finite: a sum with a finite partner may be infinite as well.
+            base = np.minimum(values, largest)
+            widened = base + step - (slack * magnitude + slack * abs(step))
             low = encode_floats(widened, nan_low=nan_low)
         if last is not None:
             step = float(last.value)
-            widened = values + step + (slack * magnitude + slack * abs(step))
+            base = np.maximum(values, -largest)
+            widened = base + step + (slack * magnitude + slack * abs(step))
             high = encode_floats(widened, nan_low=nan_low)
     return Interval(low, high)

@@ -32,6 +32,11 @@ class Run:
     parts: tuple[PartMeta, ...]
 
     @property
+    def size(self) -> int:
+        """Tuples, or hubs and their links: what merging it costs."""
+        return sum(part.rows + part.pairs for part in self.parts)
+
+    @property
     def rows(self) -> int:
         """Tuples in the run."""
         return sum(part.rows for part in self.parts)
@@ -105,11 +110,11 @@ class Chain:
             return None
         last = self.subs[-1]
         if last.sealed:
-            small = [run for run in last.runs if run.rows < SETTLED_ROWS]
+            small = [run for run in last.runs if run.size < SETTLED_ROWS]
             return (last, small) if len(small) > 1 else None
         tiers: dict[int, list[Run]] = {}
         for run in last.runs:
-            tiers.setdefault(_tier(run.rows), []).append(run)
+            tiers.setdefault(_tier(run.size), []).append(run)
         for tier in sorted(tiers):
             if len(tiers[tier]) >= FANOUT:
                 return last, tiers[tier]

@@ -112,7 +112,9 @@ class PackLayout:
         if latest is None:
             latest = self._latest(pairs)
         whole = pack(pairs, latest, self.order, packed=self.packed)
-        pieces = max(1, min(len(whole), -(-whole.nbytes // PART_BYTES)))
+        # Without the members: pieces share them, and each has its own copy.
+        size = whole.nbytes - int(whole.members.batch.nbytes)
+        pieces = max(1, min(len(whole), -(-size // PART_BYTES)))
         if pieces == 1:
             yield whole
             return

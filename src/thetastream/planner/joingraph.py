@@ -51,13 +51,14 @@ class EdgePlan:
     recheck: list[Expr]
     reports: dict[Expr, Conjunct]
     joined: bool
+    stated: frozenset[ConjunctClass]
+    """The classes of the conjuncts that the predicate itself has between the two."""
 
     @property
     def rank(self) -> int:
-        """How few pairs it lets through: the lower, the fewer."""
-        return rank(
-            self.equality is not None, {item.kind for item, _, _ in self.ranges}, self.joined
-        )
+        """How few pairs the predicate itself lets through: the lower, the fewer."""
+        equality = self.equality is not None and ConjunctClass.EQUALITY in self.stated
+        return rank(equality, {item.kind for item, _, _ in self.ranges}, bool(self.stated))
 
 
 def join_graph(
@@ -152,12 +153,15 @@ class Graph:
             for item in self.conjuncts
             if isinstance(item, Comparison) and (form := equality_form(item)) is not None
         ]
-        known: dict[str, set[tuple[int, Expr]]] = {}
+        # In the order of the text: sets of expressions are in another one in every process.
+        known: dict[str, dict[tuple[int, Expr], None]] = {}
         for form in forms:
             one, two = self._side(form.first), self._side(form.second)
             if self.scope.type_of(*one) != self.scope.type_of(*two):
                 continue
-            joined = known.get(self._name(one), {one}) | known.get(self._name(two), {two})
+            joined = known.get(self._name(one), {one: None}) | known.get(
+                self._name(two), {two: None}
+            )
             for member in joined:
                 known[self._name(member)] = joined
         said = {frozenset((self._name(self._side(f.first)), self._name(self._side(f.second))))
@@ -208,6 +212,11 @@ class Graph:
         if spec.equality is not None:
             left, right = keys[0][spec.equality.left], keys[1][spec.equality.right]
             equality = (spec.equality, left, right)
+        stated = frozenset(
+            report.kind
+            for item, report in planner.reports.items()
+            if item in origin and len(report.streams) == 2
+        )
         return EdgePlan(
             planner.tables,
             equality,
@@ -219,7 +228,8 @@ class Graph:
                 for item, report in planner.reports.items()
                 if item in origin
             },
-            bool(extra) or any(len(streams_of(item)) == 2 for item in conjuncts),
+            bool(extra) or bool(stated),
+            stated,
         )
 
     # -- times ----------------------------------------------------------------------------------
@@ -303,7 +313,15 @@ class Graph:
 
     def filters(self, stream: int) -> list[str]:
         """The conditions on one stream's rows."""
-        return _each(table.filters for table in self._tables(stream))
+        found = _each(table.filters for table in self._tables(stream))
+        name = self.scope.names.streams[stream]
+        if self.windowed and name in self.time:
+            # Also where the window is between other streams: a tuple without a time is in none.
+            index = self.scope.names.position(stream, self.time[name])
+            assert index is not None
+            condition = f"{self.scope.own(Column(stream=stream, index=index))} IS NOT NULL"
+            found += [] if condition in found else [condition]
+        return found
 
     def keys(self, stream: int) -> list[KeySpec]:
         """The keys of one stream, its event time first."""

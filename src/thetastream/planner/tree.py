@@ -21,7 +21,7 @@ from thetastream.planner.names import Carried, Names
 from thetastream.planner.pair import PairPlanner, Plan, archive_period, order_ranges
 from thetastream.planner.report import Decision, explain_steps, explain_steps_html
 from thetastream.planner.types import KeyForm
-from thetastream.planner.window import window_range
+from thetastream.planner.window import describe_window, window_range
 from thetastream.spec import ColumnSpec, Encoding, JoinSpec, Range, Window, result_column
 
 Place = tuple[int, int]
@@ -171,12 +171,25 @@ class _Tree:
             planner = PairPlanner(
                 scope, options, self.graph.within, time, self.graph.delay, carried
             )
+            # Also what follows from time ranges with other streams.
+            planner.within = self.graph.window(joined[0], stream)
             plan = planner.plan(tree, self.origin)
         else:
             planner = PairPlanner(scope, options, None, {}, self.graph.delay, carried)
             times = self._time_keys(planner.tables, held, joined, stream)
             plan = planner.plan(tree, self.origin)
-            plan = replace(plan, spec=self._with_times(plan.spec, times, joined, stream))
+            spec = self._with_times(plan.spec, times, stream)
+            window = describe_window(spec.window, left, right)
+            plan = replace(
+                plan,
+                spec=spec,
+                decisions=tuple(
+                    replace(decision, choice=window, reason="to the oldest of the members before")
+                    if decision.subject == "window" and spec.window is not None
+                    else decision
+                    for decision in plan.decisions
+                ),
+            )
         after = [held[index] for index in names.carried[0]]
         after += [(stream, index) for index in names.carried[1]]
         return plan, after
@@ -224,10 +237,12 @@ class _Tree:
         form = KeyForm(Encoding.INTEGER, kind, True)
         for member in joined:
             place = self.times[member]
-            assert place is not None
-            index = held.index((member, place))
-            members[member] = tables[0].add(Column(stream=0, index=index), form)
-            texts.append(quote(known[member, place]))
+            if place is not None:
+                index = held.index((member, place))
+                members[member] = tables[0].add(Column(stream=0, index=index), form)
+                texts.append(quote(known[member, place]))
+        if not members:
+            return None
         listed = ", ".join(texts)
         oldest = tables[0].add_sql(f"least({listed})", kind, Encoding.INTEGER)
         latest = None
@@ -237,15 +252,13 @@ class _Tree:
         tables[1].require(Column(stream=1, index=own))
         return _Times(members, oldest, latest, mine)
 
-    def _with_times(
-        self, spec: JoinSpec, times: _Times | None, joined: list[int], stream: int
-    ) -> JoinSpec:
+    def _with_times(self, spec: JoinSpec, times: _Times | None, stream: int) -> JoinSpec:
         if times is None:
             return replace(spec, streams=(replace(spec.streams[0], made=True), spec.streams[1]))
         ranges: list[Range] = list(spec.ranges)
         ahead: list[int | None] = []
         behind: list[int | None] = []
-        for member in joined:
+        for member in times.members:
             there, back = self.graph.reach[member][stream], self.graph.reach[stream][member]
             ahead.append(there)
             behind.append(back)

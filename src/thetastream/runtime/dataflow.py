@@ -38,6 +38,8 @@ from thetastream.version import VERSION
 
 OBSERVATION = "thetastream"
 """How the names of our observed metrics begin."""
+INNER = f"{OBSERVATION}_inner"
+"""The same, of a join whose results are not those of the query."""
 
 
 def build(
@@ -56,9 +58,14 @@ def build(
 
 
 def build_two(
-    spec: JoinSpec, inputs: Sequence[DataFrame], *, chunk_rows: int, cache_bytes: int
+    spec: JoinSpec,
+    inputs: Sequence[DataFrame],
+    *,
+    chunk_rows: int,
+    cache_bytes: int,
+    inner: bool = False,
 ) -> DataFrame:
-    """A two-way join."""
+    """A two-way join; with `inner`, one whose results are a stream of another join."""
     text = spec.to_json()
     derived = [derive(stream, frame) for stream, frame in zip(spec.streams, inputs, strict=True)]
     # Unique for each join that is built: what one query caches is never seen by another.
@@ -80,7 +87,7 @@ def build_two(
         eventTimeColumnName=NEWEST if streaming and timed else "",
     )
     if streaming:
-        joined = observe(joined, token)
+        joined = observe(joined, token, inner=inner)
     found = results.read(joined)
     return found if spec.recheck_sql is None else found.where(spec.recheck_sql)
 
@@ -112,7 +119,7 @@ def build_three(
                 stage.number,
                 token,
                 chunk_rows,
-                cache_bytes,
+                cache_bytes // len(spec.stages),
                 wire.names,
                 results.typed,
             ),
@@ -135,8 +142,13 @@ def build_tree(
     """Two-way joins one after the other, with the columns `s0_0`, ... of all the streams."""
     found = inputs[spec.order[0]]
     for step, stream in zip(spec.steps, spec.order[1:], strict=True):
-        both = [found, inputs[stream]]
-        found = build_two(step, both, chunk_rows=chunk_rows, cache_bytes=cache_bytes)
+        found = build_two(
+            step,
+            [found, inputs[stream]],
+            chunk_rows=chunk_rows,
+            cache_bytes=cache_bytes // len(spec.steps),
+            inner=step is not spec.steps[-1],
+        )
     columns = [
         F.col(name).alias(result_column(stream, number))
         for stream, names in enumerate(spec.output)
@@ -170,12 +182,13 @@ def _own(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
-def observe(joined: DataFrame, token: str) -> DataFrame:
+def observe(joined: DataFrame, token: str, *, inner: bool = False) -> DataFrame:
     """The joiner's output with each unit's report among the query's observed metrics.
 
     One list, which takes the same time for each row however many units there are.
     """
-    return joined.observe(f"{OBSERVATION}_{token}", F.collect_list("report").alias("reports"))
+    name = f"{INNER if inner else OBSERVATION}_{token}"
+    return joined.observe(name, F.collect_list("report").alias("reports"))
 
 
 def _columns_type(spec: JoinSpec | TriSpec, derived: Sequence[DataFrame]) -> StructType:

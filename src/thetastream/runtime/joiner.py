@@ -28,7 +28,6 @@ from thetastream.engine.unit import Emit, PutManifest, PutView, Report, Unit
 from thetastream.errors import ThetastreamError
 from thetastream.graph import TriSpec
 from thetastream.index.layout import Layout, Stored
-from thetastream.index.packing import Packs
 from thetastream.index.part import PartMeta
 from thetastream.runtime.cache import PartCache
 from thetastream.runtime.results import frame_of, passed_frame, report_frame
@@ -177,13 +176,13 @@ class TriJoiner(_Joiner):
     def __init__(self, states: States, spec: TriSpec, stage: int, setting: Setting) -> None:
         super().__init__(states, setting, spec.origin)
         self._stage = spec.stages[stage]
-        self._forwarded = forward_layout(spec) if stage else None
+        self._forwarded = forward_layout(spec)
 
     def _process(
         self, number: int, frames: Iterator[pd.DataFrame], watermark: int | None
     ) -> Iterator[pd.DataFrame]:
         packs: list[Pack] = []
-        forwarded: list[Packs] = []
+        forwarded: list[bytes] = []
         if self._stage.number:
             # Both stages go by one watermark, whatever Spark has got to in between.
             watermark = None
@@ -196,8 +195,8 @@ class TriJoiner(_Joiner):
                     yield passed_frame(unit_key(onward[1]), onward[0], rows, blob, stream)
                 elif role == MARK:
                     watermark = int(rows)
-                elif role == FORWARD and self._forwarded is not None:
-                    forwarded.append(self._forwarded.decode(blob))
+                elif role == FORWARD:
+                    forwarded.append(blob)
                 elif role == RESULT:
                     yield self._results([unfactored(blob)])
                 elif role != HEARTBEAT:
@@ -206,7 +205,7 @@ class TriJoiner(_Joiner):
         unit = TriUnit(
             self._stage, number, manifest, self._state, chunk_rows=self._setting.chunk_rows
         )
-        for step in unit.process(packs, watermark, forwarded):
+        for step in unit.process(packs, watermark, map(self._forwarded.decode, forwarded)):
             match step:
                 case Emit(batches):
                     yield self._results(batches)
