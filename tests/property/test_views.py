@@ -49,7 +49,7 @@ def thresholds(low: bool) -> Iterator[None]:
     """With low thresholds nothing is listed that can be folded, and views leave at once."""
     with ExitStack() as stack:
         if low:
-            lowered = {"_LISTED": 0, "_DIVISION": 2, "_ENUMERATION": 0}
+            lowered = {"_PIECE": 1, "_ENUMERATION": 0}
             stack.enter_context(patch.multiple(view_module, **lowered))
             stack.enter_context(patch.object(totals_module, "_VIEW_ROWS", 3))
         yield

@@ -9,6 +9,7 @@ stream's. Pairs that must be looked at one by one are listed in chunks and folde
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isqrt
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +25,8 @@ from thetastream.spec import JoinSpec
 
 _ENUMERATION = 4
 """Listing a pair costs about as much as this many steps of a fold."""
-_DIVISION = 32
-"""Into how many groups of similar bounds probing tuples are divided at a time."""
-_LISTED = 1 << 19
-"""Pairs that are listed in the time that one more division takes."""
+_PIECE = 1 << 16
+"""Pairs that are listed in the time that one more piece of a division takes."""
 _DEPTH = 4
 
 
@@ -93,12 +92,14 @@ class View:
         pairs = int((found.end - found.begin).sum())
         if pairs == 0:
             return 0
-        if depth == 0 or pairs <= _LISTED or len(found.rows) < _DIVISION:
+        # Of p pieces about one in p pairs stays unsettled: this many make both costs equal.
+        pieces = isqrt(pairs // _PIECE)
+        if depth == 0 or pieces < 2 or len(found.rows) < pieces:
             return self._list((probing, stored), selection, found, limit)
         results = 0
         keys = selection.keys[key]
         order = np.argsort(bounds.first, kind="stable")
-        for some in np.array_split(order, _DIVISION):
+        for some in np.array_split(order, pieces):
             mine = found.take(some)
             first, last = mine.pending[0][1]
             possible = np.flatnonzero((keys >= first.min()) & (keys <= last.max()))
