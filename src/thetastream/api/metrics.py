@@ -99,7 +99,9 @@ def _batch(progress: StreamingQueryProgress) -> BatchMetrics:
         batch=progress.batchId,
         rows_in=progress.numInputRows,
         seconds=(progress.durationMs or {}).get("triggerExecution", 0) / 1000,
-        results=sum(unit.results for (name, _), unit in found.items() if INNER not in name),
+        results=sum(
+            unit.results for (name, _), unit in found.items() if not name.startswith(INNER)
+        ),
         late=sum(unit.late for unit in units),
         stored_rows=sum(unit.stored_rows for unit in units),
         stored_bytes=sum(unit.stored_bytes for unit in units),

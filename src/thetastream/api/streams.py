@@ -74,7 +74,7 @@ class Streams:
         how: str = "inner",
         options: JoinOptions | None = None,
     ) -> DataFrame:
-        """Every row of each stream that together satisfy the predicate, within the window, once.
+        """Every combination of rows, one a stream, that satisfies predicate and window, once.
 
         `within`: the largest distance in time, `"10 minutes"`, or `(before, after)` for
         -before <= second.time - first.time <= after; None joins the full history. `delay`: how late

@@ -118,6 +118,7 @@ def operands_of(measure: Measure, sides: Sides, pairs: int) -> list[Operand]:
 
 
 def ranks_of(measure: Measure, side: Side) -> Ranks:
+    """The ranks of the values whose extreme a measure is."""
     assert measure.value is not None
     place = side.tuples.batch.schema.get_field_index(f"c_{measure.value.column}")
     return operands.ranked(side.tuples, place, Op(measure.fold.value))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from thetastream.graph import TreeSpec, TriSpec
 from thetastream.planner.conjuncts import Conjunct
@@ -41,9 +41,9 @@ class Explanation:
     decisions: Sequence[Decision]
     conjuncts: Sequence[Conjunct]
     recheck_sql: str | None
-    costs: Sequence[tuple[str, ...]]
+    costs: Sequence[tuple[str, ...]] = ()
     """A table of copies and messages, with its head."""
-    costs_of: str
+    costs_of: str = ""
     """What the table is about."""
     picture: Sequence[str] = ()
     """The join graph, if there is more than one edge."""
@@ -97,22 +97,22 @@ def explain_pair(
     costs: Sequence[Cost],
 ) -> Explanation:
     """The plan of a join of two streams."""
-    return Explanation(
-        streams=spec.streams,
-        predicate=spec.predicate,
-        origin=spec.origin,
-        decisions=decisions,
-        conjuncts=conjuncts,
-        recheck_sql=spec.recheck_sql,
-        costs=_cost_rows(spec, costs),
-        costs_of="one tuple of each stream",
-    )
+    made = _explanation(spec, conjuncts, decisions)
+    return replace(made, costs=_cost_rows(spec, costs), costs_of="one tuple of each stream")
 
 
 def explain_graph(
     spec: TriSpec, conjuncts: Sequence[Conjunct], decisions: Sequence[Decision]
 ) -> Explanation:
     """The plan of a join of three streams."""
+    made = _explanation(spec, conjuncts, decisions)
+    costs = _message_rows(spec)
+    return replace(made, costs=costs, costs_of="one tuple of the stream", picture=drawing(spec))
+
+
+def _explanation(
+    spec: JoinSpec | TriSpec, conjuncts: Sequence[Conjunct], decisions: Sequence[Decision]
+) -> Explanation:
     return Explanation(
         streams=spec.streams,
         predicate=spec.predicate,
@@ -120,9 +120,6 @@ def explain_graph(
         decisions=decisions,
         conjuncts=conjuncts,
         recheck_sql=spec.recheck_sql,
-        costs=_message_rows(spec),
-        costs_of="one tuple of the stream",
-        picture=drawing(spec),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -119,7 +120,7 @@ class Setting:
     typed: bool
 
 
-class _Joiner:
+class _Joiner(ABC):
     """Carries out the instructions of units on Spark's state."""
 
     def __init__(self, states: States, setting: Setting, origin: str) -> None:
@@ -134,10 +135,11 @@ class _Joiner:
         with _told(self._origin):
             yield from self._process(murmur3(int(key[0])), frames, _watermark(timers))
 
+    @abstractmethod
     def _process(
         self, number: int, frames: Iterator[pd.DataFrame], watermark: int | None
     ) -> Iterator[pd.DataFrame]:
-        raise NotImplementedError
+        """The same, with the unit's number and the watermark in microseconds."""
 
     def _results(self, batches: Sequence[pa.RecordBatch]) -> pd.DataFrame:
         return frame_of(batches, typed=self._setting.typed)
