@@ -3,6 +3,7 @@
 from thetastream.planner.conjuncts import Conjunct, ConjunctClass
 from thetastream.planner.costs import Cost
 from thetastream.planner.duration import format_duration, parse_duration
+from thetastream.planner.finish import Finish
 from thetastream.planner.pair import Plan
 from thetastream.planner.parser import parse_query
 from thetastream.planner.plan import AnyPlan, plan_any, plan_join
@@ -10,7 +11,6 @@ from thetastream.planner.plan_query import (
     AGGREGATION,
     DUPLICATES,
     TIME_WINDOW,
-    Finish,
     QueryPlan,
     plan_query,
 )

@@ -6,7 +6,7 @@ its two streams; what more of them have in common is checked last, by Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -33,7 +33,7 @@ from thetastream.planner.expression import (
 from thetastream.planner.keys import KeyTable, Scope
 from thetastream.planner.names import Names
 from thetastream.planner.pair import PairPlanner
-from thetastream.planner.window import Within
+from thetastream.planner.request import Request
 from thetastream.spec import Equality, KeySpec, Range, Window
 
 Reach = list[list[int | None]]
@@ -61,45 +61,25 @@ class EdgePlan:
         return rank(equality, {item.kind for item, _, _ in self.ranges}, bool(self.stated))
 
 
-def join_graph(
-    tree: Expr,
-    scope: Scope,
-    *,
-    within: Within,
-    time: Mapping[str, str | None],
-    options: JoinOptions,
-    delay: int,
-) -> Graph:
+def join_graph(tree: Expr, scope: Scope, request: Request) -> Graph:
     """The join graph of a predicate."""
-    graph = Graph(tree, scope, within=within, time=time, options=options, delay=delay)
-    if graph.time and not graph.windowed:
+    graph = Graph(tree, scope, request)
+    if request.time and not graph.windowed:
         # Without a window the event time is a column like any other, and may be NULL.
-        return Graph(tree, scope, within=None, time={}, options=options, delay=delay)
+        return Graph(tree, scope, request.untimed())
     return graph
 
 
 class Graph:
     """The join graph of a predicate over any number of streams."""
 
-    def __init__(
-        self,
-        tree: Expr,
-        scope: Scope,
-        *,
-        within: Within,
-        time: Mapping[str, str | None],
-        options: JoinOptions,
-        delay: int,
-    ) -> None:
+    def __init__(self, tree: Expr, scope: Scope, request: Request) -> None:
         self.scope = scope
-        self.options = options
-        self.delay = delay
-        self.time = {name: column for name, column in time.items() if column is not None}
-        self.within = within
+        self.request = request
         names = scope.names
-        if isinstance(within, tuple):
+        if isinstance(request.within, tuple):
             raise WindowError(
-                f"within={within!r} is for two streams, and there are {len(names.streams)}",
+                f"within={request.within!r} is for two streams, and there are {len(names.streams)}",
                 hint="give one length: the newest and the oldest member of a result are at most"
                 " that far apart; or write the time ranges into the predicate",
             )
@@ -199,14 +179,9 @@ class Graph:
 
         origin = {moved(item, local): item for item in conjuncts}
         extra = [item for item in (moved(one, local) for one in implied) if item not in origin]
-        planner = PairPlanner(
-            scope,
-            JoinOptions(archive_period=self.options.archive_period),
-            self.within,
-            {name: self.time[name] for name in own.streams if name in self.time},
-            self.delay,
-        )
-        spec = planner.plan(conjunction([*origin, *extra]), "").spec
+        options = JoinOptions(archive_period=self.request.options.archive_period)
+        planner = PairPlanner(scope, self.request.between(own.streams, options))
+        spec = planner.plan(conjunction([*origin, *extra])).spec
         keys = [table.specs for table in planner.tables]
         equality = None
         if spec.equality is not None:
@@ -261,7 +236,7 @@ class Graph:
         open_ended = any(reach[i][j] is None for i, j in self.pairs) or any(
             reach[j][i] is None for i, j in self.pairs
         )
-        if open_ended and not self.options.full_history:
+        if open_ended and not self.request.options.full_history:
             raise WindowError(
                 f"a join of {self.count} streams needs a window: its intermediate results would be"
                 " kept for ever",
@@ -299,7 +274,7 @@ class Graph:
         alone = [name for number, name in enumerate(names) if number not in reached]
         if not alone:
             return
-        if not self.options.cross:
+        if not self.request.options.cross:
             raise OptionError(
                 f"the predicate compares {', '.join(alone)} with no other stream",
                 detail=f"  {self.scope.text}",
@@ -315,9 +290,9 @@ class Graph:
         """The conditions on one stream's rows."""
         found = _each(table.filters for table in self._tables(stream))
         name = self.scope.names.streams[stream]
-        if self.windowed and name in self.time:
+        if self.windowed and name in self.request.time:
             # Also where the window is between other streams: a tuple without a time is in none.
-            index = self.scope.names.position(stream, self.time[name])
+            index = self.scope.names.position(stream, self.request.time[name])
             assert index is not None
             condition = f"{self.scope.own(Column(stream=stream, index=index))} IS NOT NULL"
             found += [] if condition in found else [condition]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from thetastream.errors import WindowError
-from thetastream.options import JoinOptions
 from thetastream.planner.conjuncts import (
     Conjunct,
     ConjunctClass,
@@ -30,11 +29,11 @@ from thetastream.planner.keys import KeyTable, Scope
 from thetastream.planner.names import EVERYTHING, Carried
 from thetastream.planner.ranges import Outcome, plan_ranges
 from thetastream.planner.report import Alternative, Decision, Explanation, explain_pair
+from thetastream.planner.request import Request
 from thetastream.planner.routing import Choice, choose, driver
 from thetastream.planner.types import KeyForm
 from thetastream.planner.window import (
     TimeRange,
-    Within,
     check_times,
     describe_window,
     intersect,
@@ -79,15 +78,11 @@ class Plan:
         return self.explanation.html()
 
 
-def plan_tree(
+def plan_pair(
     tree: Expr,
     scope: Scope,
+    request: Request,
     *,
-    within: Within,
-    time: Mapping[str, str | None],
-    options: JoinOptions,
-    origin: str,
-    delay: int,
     carried: tuple[Carried, ...] = (EVERYTHING, EVERYTHING),
     verify: bool = False,
 ) -> Plan:
@@ -95,10 +90,10 @@ def plan_tree(
 
     `verify` lets the units compare what was hashed, instead of Spark on each result.
     """
-    plan = PairPlanner(scope, options, within, time, delay, carried, verify).plan(tree, origin)
-    if plan.spec.window is None and time:
+    plan = PairPlanner(scope, request, carried, verify).plan(tree)
+    if plan.spec.window is None and request.time:
         # Without a window the event time is a column like any other, and may be NULL.
-        return PairPlanner(scope, options, None, {}, delay, carried, verify).plan(tree, origin)
+        return PairPlanner(scope, request.untimed(), carried, verify).plan(tree)
     return plan
 
 
@@ -108,27 +103,23 @@ class PairPlanner:
     def __init__(
         self,
         scope: Scope,
-        options: JoinOptions,
-        within: Within,
-        time: Mapping[str, str | None],
-        delay: int,
+        request: Request,
         carried: tuple[Carried, ...] = (EVERYTHING, EVERYTHING),
         verify: bool = False,
     ) -> None:
-        self.delay = delay
+        self.request = request
         self.verify = verify
         self.compared: tuple[tuple[ColumnSpec, ColumnSpec], ...] = ()
         self.carried = carried
         self.scope = scope
-        self.options = options
         self.tables = (KeyTable(0, scope), KeyTable(1, scope))
-        self.times = tuple(self._time_column(i, time) for i in range(len(scope.names.streams)))
-        check_times(within, self.times, scope)
-        self.within = parse_within(within)
+        self.times = tuple(self._time_column(i) for i in range(len(scope.names.streams)))
+        check_times(request.within, self.times, scope)
+        self.within = parse_within(request.within)
         self.reports: dict[Expr, Conjunct] = {}
         self.recheck: list[Expr] = []
 
-    def plan(self, tree: Expr, origin: str) -> Plan:
+    def plan(self, tree: Expr) -> Plan:
         """The plan; afterwards the keys, filters and reports are those of the tree."""
         conjuncts = split(tree)
         rest = [item for item in conjuncts if not self._simple(item)]
@@ -154,7 +145,7 @@ class PairPlanner:
         ordered = order_ranges(list(dict.fromkeys(ranges)), equality=equality.equality is not None)
         choice = choose(
             driver(equality.equality, ordered, self.tables[0].specs),
-            self.options,
+            self.request.options,
             max(1, self.scope.analyst.parallelism),
         )
         period = self._archive_period(window)
@@ -175,7 +166,7 @@ class PairPlanner:
             ),
             archive_period=period,
             predicate=conjoined(conjuncts, self.scope.show) or "TRUE",
-            origin=origin,
+            origin=self.request.origin,
         )
         return Plan(
             spec,
@@ -255,8 +246,8 @@ class PairPlanner:
 
     # -- streams --------------------------------------------------------------------------------
 
-    def _time_column(self, stream: int, time: Mapping[str, str | None]) -> Column | None:
-        names = self.scope.names
+    def _time_column(self, stream: int) -> Column | None:
+        names, time = self.scope.names, self.request.time
         unknown = [name for name in time if name not in names.streams]
         if unknown:
             raise WindowError(
@@ -299,7 +290,7 @@ class PairPlanner:
     def _archive_period(self, window: Window | None) -> int | None:
         keeps = [] if window is None else [window.keeps(0), window.keeps(1)]
         finite = [abs(length) for length in keeps if length is not None]
-        return archive_period(finite, self.options, self.delay) if finite else None
+        return archive_period(finite, self.request) if finite else None
 
     # -- decisions ------------------------------------------------------------------------------
 
@@ -337,7 +328,7 @@ class PairPlanner:
             "the window has no end on both sides"
             if period is None
             else "asked for in the options"
-            if self.options.archive_period != "auto"
+            if self.request.options.archive_period != "auto"
             else f"a {ARCHIVE_PERIODS}th of the window"
         )
         window_why = "within and the time ranges of the predicate" if spec.window else "no window"
@@ -373,12 +364,13 @@ def stream_spec(
     )
 
 
-def archive_period(lengths: Sequence[int], options: JoinOptions, delay: int) -> int:
+def archive_period(lengths: Sequence[int], request: Request) -> int:
     """The event time that a sub-index spans, for windows of those lengths."""
-    if options.archive_period != "auto":
-        return max(1, parse_duration(options.archive_period, "archive_period"))
+    asked = request.options.archive_period
+    if asked != "auto":
+        return max(1, parse_duration(asked, "archive_period"))
     # Tuples outlive a window that is shorter than the delay.
-    return max(1, max(*lengths, delay) // ARCHIVE_PERIODS)
+    return max(1, max(*lengths, request.delay) // ARCHIVE_PERIODS)
 
 
 _WHY_DRIVES = {

@@ -10,8 +10,9 @@ from thetastream.planner.expression import Expr
 from thetastream.planner.joingraph import join_graph
 from thetastream.planner.keys import Scope
 from thetastream.planner.names import EVERYTHING, Carried, Names
-from thetastream.planner.pair import Plan, plan_tree
+from thetastream.planner.pair import Plan, plan_pair
 from thetastream.planner.parser import parse_predicate
+from thetastream.planner.request import Request, named_times
 from thetastream.planner.threeway import TriPlan, plan_three
 from thetastream.planner.tree import TreePlan, plan_steps
 from thetastream.planner.types import Analyst
@@ -44,27 +45,23 @@ def plan_join(
     return plan_any(
         parse_predicate(predicate, names, chosen.functions),
         Scope(predicate, names, analyst, fixed_zone),
-        within=within,
-        time=time or {},
-        options=chosen,
-        origin=origin,
-        delay=delay,
+        Request(within=within, time=named_times(time), options=chosen, delay=delay, origin=origin),
     )
 
 
 def plan_any(
     tree: Expr,
     scope: Scope,
+    request: Request,
     *,
-    within: Within,
-    time: Mapping[str, str | None],
-    options: JoinOptions,
-    origin: str,
-    delay: int,
     carried: tuple[Carried, ...] | None = None,
     timed: bool = False,
 ) -> AnyPlan:
-    """The plan of a join on a predicate that was read."""
+    """The plan of a join on a predicate that was read.
+
+    `timed` says that the results need the time of their newest member.
+    """
+    options = request.options
     count = len(scope.names.streams)
     if count < 2:
         raise OptionError(
@@ -78,23 +75,14 @@ def plan_any(
                 f"scheme={options.scheme!r} is for three streams, and there are two",
                 hint="leave it out; topology says how two streams meet",
             )
-        return plan_tree(
-            tree,
-            scope,
-            within=within,
-            time=time,
-            options=options,
-            origin=origin,
-            delay=delay,
-            carried=wanted,
-        )
-    graph = join_graph(tree, scope, within=within, time=time, options=options, delay=delay)
+        return plan_pair(tree, scope, request, carried=wanted)
+    graph = join_graph(tree, scope, request)
     if count == 3 and options.scheme != "tree":
-        return plan_three(graph, wanted, origin)
+        return plan_three(graph, wanted)
     if options.scheme not in ("auto", "tree"):
         raise OptionError(
             f"scheme={options.scheme!r} is for three streams, and there are {count}",
             hint='leave it "auto": more than three streams are joined in a tree',
         )
     why = "asked for in the options" if count == 3 else "there are more than three streams"
-    return plan_steps(graph, wanted, origin, timed=timed, why=why)
+    return plan_steps(graph, wanted, timed=timed, why=why)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Any, TypedDict
+from typing import Any
 
 from thetastream.errors import OptionError, RefusedExpressionError, WindowError
 from thetastream.options import JoinOptions
@@ -26,59 +26,22 @@ from thetastream.planner.expression import (
     render,
     streams_of,
 )
+from thetastream.planner.finish import Finish, distinct_count, one_zero
 from thetastream.planner.keys import Scope
 from thetastream.planner.names import Carried
-from thetastream.planner.pair import Plan, plan_tree
+from thetastream.planner.pair import Plan, plan_pair
 from thetastream.planner.plan import AnyPlan, plan_any
 from thetastream.planner.query import Aggregate, Query, TimeWindow
 from thetastream.planner.report import Decision
+from thetastream.planner.request import Request, named_times
 from thetastream.planner.threeway import TriPlan
 from thetastream.planner.tree import TreePlan
-from thetastream.planner.types import Analyst, Family, decimal_size, family
-from thetastream.planner.window import Within
-from thetastream.spec import (
-    NEWEST,
-    ColumnSpec,
-    Fold,
-    Measure,
-    Value,
-    ViewSpec,
-    group_column,
-    measure_column,
-)
-
-SUMMED = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOAT})
-RANKED = SUMMED | {
-    Family.BOOLEAN,
-    Family.DATE,
-    Family.TIMESTAMP,
-    Family.TIMESTAMP_NTZ,
-    Family.STRING,
-    Family.BINARY,
-    Family.DAY_TIME,
-}
-"""Types whose order and equality a unit knows."""
+from thetastream.planner.types import Analyst, Family, family
+from thetastream.planner.views import NotInPlaceError, ViewPlanner
+from thetastream.spec import NEWEST, group_column
 
 AGGREGATION, DUPLICATES, TIME_WINDOW = "aggregation", "duplicates", "time window"
 """What the decisions of a query are about."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finish:
-    """What Spark does with the join's output; SQL over its columns."""
-
-    items: tuple[tuple[str, str], ...]
-    """Expression and name of each column of the result."""
-    grouped: bool = False
-    keys: tuple[tuple[str, str], ...] = ()
-    """Expression and name of what is grouped by; items and the condition use the names."""
-    window: TimeWindow | None = None
-    window_sql: str = NEWEST
-    aggregates: tuple[str, ...] = ()
-    """Aggregate expressions, called `a_0`, `a_1`, ... afterwards."""
-    having: str | None = None
-    distinct: tuple[str, ...] = ()
-    """Columns by which duplicates are told."""
 
 
 @dataclass(frozen=True)
@@ -96,18 +59,6 @@ class QueryPlan:
         return self.join._repr_html_()
 
 
-class _How(TypedDict):
-    within: Within
-    time: Mapping[str, str | None]
-    options: JoinOptions
-    origin: str
-    delay: int
-
-
-class _NotInPlaceError(Exception):
-    """Why the results have to be listed."""
-
-
 def plan_query(
     query: Query,
     *,
@@ -119,28 +70,19 @@ def plan_query(
     delay: int = 0,
 ) -> QueryPlan:
     """The plan of a query; `time` names the event times by alias."""
-    return _Planner(query, time, options, analyst, origin, fixed_zone, delay).plan()
+    request = Request(
+        within=query.within, time=named_times(time), options=options, delay=delay, origin=origin
+    )
+    scope = Scope(query.text, query.names, analyst, fixed_zone)
+    return _Planner(query, scope, request).plan()
 
 
 class _Planner:
-    def __init__(
-        self,
-        query: Query,
-        time: Mapping[str, str | None],
-        options: JoinOptions,
-        analyst: Analyst,
-        origin: str,
-        fixed_zone: bool,
-        delay: int,
-    ) -> None:
+    def __init__(self, query: Query, scope: Scope, request: Request) -> None:
         self.query = query
-        self.time = time
-        self.options = options
-        self.origin = origin
-        self.delay = delay
-        self.scope = Scope(query.text, query.names, analyst, fixed_zone)
+        self.scope = scope
+        self.request = request
         self.window = self._normal_window()
-        self.values: list[list[ColumnSpec]] = [[] for _ in query.names.streams]
 
     def plan(self) -> QueryPlan:
         """The plan; what follows the join is part of what a checkpoint belongs to."""
@@ -166,11 +108,11 @@ class _Planner:
             # Refused before anything is planned: a column that is neither grouped nor aggregated.
             for expr in [item.expr for item in query.items]:
                 self._over_groups(expr)
-        if self.options.aggregation == "enumerate":
+        if self.request.options.aggregation == "enumerate":
             return self._listed("asked for in the options")
         try:
             return self._in_place()
-        except _NotInPlaceError as reason:
+        except NotInPlaceError as reason:
             return self._listed(str(reason))
 
     # -- without aggregates ---------------------------------------------------------------------
@@ -187,31 +129,23 @@ class _Planner:
     def _in_place(self) -> QueryPlan:
         query = self.query
         if self.window is not None and self.window.argument is not None:
-            raise _NotInPlaceError("the time window is not of the newest member's time")
+            raise NotInPlaceError("the time window is not of the newest member's time")
         exprs = list(query.groups) if query.grouped else [item.expr for item in query.items]
-        groups = [self._value(expr, RANKED, "grouped by") for expr in exprs]
-        if query.distinct:
-            groups = [self._told_apart(value) for value in groups]
-        hidden: list[Value] = []
-        measures: list[Measure] = []
-        merged = [self._merged(one, groups, hidden, measures) for one in query.aggregates]
+        views = ViewPlanner(self.scope, exprs, apart=query.distinct)
+        merged = tuple(views.merged(one) for one in query.aggregates)
         if len(query.names.streams) > 2:
-            raise _NotInPlaceError("more than two streams are joined")
-        plan = self._two(self._carried_by([], values=True))
+            raise NotInPlaceError("more than two streams are joined")
+        plan = self._two(views)
         slice_length = self._slice(plan)
         if plan.spec.recheck_sql is not None:
-            self.values = [[] for _ in query.names.streams]
-            raise _NotInPlaceError("Spark has to re-check a part of the predicate on each result")
-        every = self.options.update_batches
+            raise NotInPlaceError("Spark has to re-check a part of the predicate on each result")
+        every = self.request.options.update_batches
         if slice_length is not None and every > 1:
             raise OptionError(
                 f"update_batches={every} does not go with time windows or DISTINCT",
                 hint="leave it out: the watermark may pass results that are kept back",
             )
-        view = ViewSpec(
-            groups=(*groups, *hidden), measures=tuple(measures), slice=slice_length, every=every
-        )
-        spec = replace(plan.spec, view=view)
+        spec = replace(plan.spec, view=views.spec(slice_length, every))
         what = "duplicates are dropped" if query.distinct else "aggregated"
         decision = Decision(
             self._subject(),
@@ -219,81 +153,11 @@ class _Planner:
             f"{what} in each unit, merged by Spark; the kernel decides the predicate alone",
         )
         plan = replace(plan, spec=spec, decisions=(*plan.decisions, decision, *self._times()))
+        names = tuple(group_column(number) for number in range(len(views.groups)))
         if query.distinct:
-            names = tuple(group_column(number) for number in range(len(groups)))
             items = tuple((name, item.name) for name, item in zip(names, query.items, strict=True))
             return QueryPlan(plan, Finish(items=items, distinct=(*names, NEWEST)))
-        keys = tuple((group_column(number), group_column(number)) for number in range(len(groups)))
-        return QueryPlan(plan, self._grouped(keys, tuple(merged), NEWEST))
-
-    def _value(self, expr: Expr, allowed: frozenset[Family], use: str) -> Value:
-        """The place of an expression among the values that its stream carries."""
-        used = streams_of(expr)
-        if len(used) > 1:
-            raise _NotInPlaceError(f"{self.scope.show(expr)} is {use} and reads both streams")
-        stream = min(used, default=0)
-        kind = self.scope.type_of(stream, expr)
-        if family(kind) not in allowed:
-            raise _NotInPlaceError(f"{self.scope.show(expr)} is {use} and is a {kind}")
-        if isinstance(expr, Column) and not expr.fields:
-            # As it is, so that a key on the same column is not carried beside it.
-            return self._carried(stream, self.query.names.columns[stream][expr.index])
-        sql, name = self.scope.own(expr), self.scope.show(expr)
-        return self._carried(stream, ColumnSpec(name=name, type=kind, sql=sql))
-
-    def _told_apart(self, value: Value) -> Value:
-        """The value in one form where several are equal: Spark's dropDuplicates takes bits."""
-        column = self.values[value.stream][value.column]
-        if family(column.type) is not Family.FLOAT:
-            return value
-        sql = one_zero(column.sql or quote(column.name), column.type)
-        same = ColumnSpec(name=column.name, type=column.type, sql=sql)
-        self.values[value.stream][value.column] = same
-        return value
-
-    def _carried(self, stream: int, column: ColumnSpec) -> Value:
-        mine = self.values[stream]
-        if column not in mine:
-            mine.append(column)
-        return Value(stream=stream, column=mine.index(column))
-
-    def _merged(
-        self, one: Aggregate, groups: list[Value], hidden: list[Value], measures: list[Measure]
-    ) -> str:
-        """How Spark merges the units' views of an aggregate; adds what they must measure."""
-
-        def column(fold: Fold, value: Value | None) -> str:
-            measure = Measure(fold=fold, value=value)
-            if measure not in measures:
-                measures.append(measure)
-            return measure_column(measures.index(measure))
-
-        if one.argument is None:
-            return f"coalesce(sum({column(Fold.COUNT, None)}), CAST(0 AS BIGINT))"
-        if one.distinct:
-            value = self._value(one.argument, RANKED, "counted")
-            if value not in hidden:
-                hidden.append(value)
-            place = len(groups) + hidden.index(value)
-            kind = self.values[value.stream][value.column].type
-            return distinct_count(group_column(place), kind)
-        if one.function == "count":
-            stream = min(streams_of(one.argument), default=0)
-            if len(streams_of(one.argument)) > 1:
-                raise _NotInPlaceError("a counted expression reads both streams")
-            self.scope.type_of(stream, one.argument)
-            sql, name = self.scope.own(one.argument), self.scope.show(one.argument)
-            value = self._carried(stream, _exists(sql, name))
-            return f"coalesce(sum({column(Fold.COUNT, value)}), CAST(0 AS BIGINT))"
-        if one.function in ("min", "max"):
-            value = self._value(one.argument, RANKED, "compared")
-            return f"{one.function}({column(Fold(one.function), value)})"
-        value = self._value(one.argument, SUMMED, "summed")
-        kind = self.values[value.stream][value.column].type
-        total = f"sum({column(Fold.SUM, value)})"
-        if one.function == "sum":
-            return _sum_type(total, kind)
-        return _average(total, f"nullif(sum({column(Fold.COUNT, value)}), 0)", kind)
+        return QueryPlan(plan, self._grouped(tuple(zip(names, names, strict=True)), merged, NEWEST))
 
     # -- listed ---------------------------------------------------------------------------------
 
@@ -368,48 +232,32 @@ class _Planner:
 
     # -- both -----------------------------------------------------------------------------------
 
-    def _carried_by(self, exprs: list[Expr], *, values: bool = False) -> tuple[Carried, ...]:
-        """The columns that the expressions read, and with `values` those that views are made of."""
-        read = {(column.stream, column.index) for expr in exprs for column in columns(expr)}
-        if not read and not values:
-            read.add((0, 0))
-        return tuple(
-            Carried(
-                frozenset(index for stream, index in read if stream == mine),
-                tuple(self.values[mine]) if values else (),
-            )
-            for mine in range(len(self.query.names.streams))
-        )
-
-    def _two(self, carried: tuple[Carried, ...]) -> Plan:
-        """The join of two streams whose units compare what was hashed."""
-        plan = plan_tree(
-            self.query.predicate, self.scope, **self._how, carried=carried, verify=True
+    def _two(self, views: ViewPlanner) -> Plan:
+        """The join of two streams with the values of views; its units compare what was hashed."""
+        carried = tuple(Carried(frozenset(), tuple(values)) for values in views.values)
+        plan = plan_pair(
+            self.query.predicate, self.scope, self.request, carried=carried, verify=True
         )
         self._check_times(plan)
         return plan
 
     def _join(self, exprs: list[Expr]) -> AnyPlan:
         """The join with the columns that the expressions read."""
+        read = {(column.stream, column.index) for expr in exprs for column in columns(expr)}
+        read = read or {(0, 0)}
+        carried = tuple(
+            Carried(frozenset(index for stream, index in read if stream == mine), ())
+            for mine in range(len(self.query.names.streams))
+        )
         plan = plan_any(
             self.query.predicate,
             self.scope,
-            **self._how,
-            carried=self._carried_by(exprs),
+            self.request,
+            carried=carried,
             timed=self._needs_time,
         )
         self._check_times(plan)
         return plan
-
-    @property
-    def _how(self) -> _How:
-        return _How(
-            within=self.query.within,
-            time=self.time,
-            options=self.options,
-            origin=self.origin,
-            delay=self.delay,
-        )
 
     @property
     def _needs_time(self) -> bool:
@@ -426,9 +274,9 @@ class _Planner:
                 f"{what} needs a window: over a full history its state would never end",
                 hint="add WITHIN 10 minutes to the query",
             )
-        for alias, column in self.time.items():
+        for alias, column in self.request.time.items():
             stream = self.query.names.streams.index(alias)
-            index = self.query.names.position(stream, column or "")
+            index = self.query.names.position(stream, column)
             kind = "" if index is None else self.query.names.columns[stream][index].type
             if family(kind) is Family.TIMESTAMP_NTZ:
                 raise WindowError(
@@ -494,7 +342,7 @@ class _Planner:
             return window
         names = self.query.names
         times = {
-            (stream, names.position(stream, self.time.get(alias) or ""))
+            (stream, names.position(stream, self.request.time.get(alias, "")))
             for stream, alias in enumerate(names.streams)
         }
         read = {(column.stream, column.index) for column in columns(window.argument)}
@@ -516,51 +364,3 @@ def _with(plan: AnyPlan, **changes: Any) -> AnyPlan:
     if isinstance(plan, TriPlan):
         return replace(plan, spec=replace(plan.spec, **changes))
     return replace(plan, spec=replace(plan.spec, **changes))
-
-
-def distinct_count(sql: str, kind: str) -> str:
-    """The number of different values; floats are made alike first, as Spark's DISTINCT does."""
-    if family(kind) is Family.FLOAT:
-        sql = f"CASE WHEN isnan({sql}) THEN CAST('NaN' AS DOUBLE) ELSE {sql} + 0.0D END"
-    return f"CAST(size(collect_set({sql})) AS BIGINT)"
-
-
-def one_zero(sql: str, kind: str) -> str:
-    """A float with one form for zero and one for NaN."""
-    return (
-        f"CASE WHEN isnan({sql}) THEN CAST('NaN' AS {kind})"
-        f" WHEN {sql} = 0 THEN CAST(0 AS {kind}) ELSE {sql} END"
-    )
-
-
-def _exists(sql: str, name: str) -> ColumnSpec:
-    """Whether there is a value, which is all that counting it takes."""
-    return ColumnSpec(
-        name=f"{name} IS NOT NULL",
-        type="boolean",
-        sql=f"CASE WHEN ({sql}) IS NOT NULL THEN TRUE END",
-    )
-
-
-def _sum_type(total: str, kind: str) -> str:
-    """A sum in the type that Spark gives to sums."""
-    match family(kind):
-        case Family.INTEGER:
-            return f"CAST({total} AS BIGINT)"
-        case Family.DECIMAL:
-            digits, scale = decimal_size(kind)
-            return f"CAST({total} AS DECIMAL({min(38, digits + 10)},{scale}))"
-        case _:
-            return total
-
-
-def _average(total: str, count: str, kind: str) -> str:
-    if family(kind) is not Family.DECIMAL:
-        return f"CAST({total} AS DOUBLE) / {count}"
-    digits, scale = decimal_size(kind)
-    room = 38 - (min(38, digits + 10) - scale)
-    # Rounding twice differs from rounding once only for more rows than the spare digits count.
-    if room < scale + 4 + 9:
-        raise _NotInPlaceError(f"the average of a {kind} needs more digits than a division keeps")
-    quotient = f"{_sum_type(total, kind)} / CAST({count} AS DECIMAL(20,0))"
-    return f"CAST({quotient} AS DECIMAL({min(38, digits + 4)},{min(38, scale + 4)}))"

@@ -45,18 +45,17 @@ class TriPlan:
         return self.explanation.html()
 
 
-def plan_three(graph: Graph, carried: Sequence[Carried], origin: str) -> TriPlan:
+def plan_three(graph: Graph, carried: Sequence[Carried]) -> TriPlan:
     """The plan of a join of three streams."""
-    return _ThreeWay(graph, carried, origin).plan()
+    return _ThreeWay(graph, carried).plan()
 
 
 class _ThreeWay:
-    def __init__(self, graph: Graph, carried: Sequence[Carried], origin: str) -> None:
+    def __init__(self, graph: Graph, carried: Sequence[Carried]) -> None:
         self.graph = graph
         self.scope = graph.scope
-        self.options = graph.options
+        self.options = graph.request.options
         self.carried = carried
-        self.origin = origin
 
     def plan(self) -> TriPlan:
         graph, options = self.graph, self.options
@@ -83,11 +82,9 @@ class _ThreeWay:
             placements=placements,
             packed=options.intermediate == "packed",
             recheck_sql=graph.recheck_sql(),
-            archive_period=archive_period(lengths, options, graph.delay)
-            if graph.windowed
-            else None,
+            archive_period=archive_period(lengths, graph.request) if graph.windowed else None,
             predicate=graph.predicate(),
-            origin=self.origin,
+            origin=graph.request.origin,
         )
         return TriPlan(spec, self._decisions(spec, why, units_why), graph.all_reports())
 
@@ -119,7 +116,7 @@ class _ThreeWay:
         name = names.streams[number]
         columns = [names.columns[number][index] for index in names.carried[number]]
         keys, filters = graph.keys(number), graph.filters(number)
-        return stream_spec(name, columns, keys, filters, timed=name in graph.time)
+        return stream_spec(name, columns, keys, filters, timed=name in graph.request.time)
 
     def _edge(self, pair: tuple[int, int], keys: list[list[KeySpec]]) -> Edge:
         edge = self.graph.edges[pair]

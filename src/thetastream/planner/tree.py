@@ -46,19 +46,17 @@ class TreePlan:
         return explain_steps_html(self.spec, self.decisions, found)
 
 
-def plan_steps(
-    graph: Graph, carried: Sequence[Carried], origin: str, *, timed: bool, why: str
-) -> TreePlan:
+def plan_steps(graph: Graph, carried: Sequence[Carried], *, timed: bool, why: str) -> TreePlan:
     """The plan of a tree; `timed` if the results need the time of their newest member."""
-    return _Tree(graph, carried, origin, timed).plan(why)
+    return _Tree(graph, carried, timed).plan(why)
 
 
 class _Tree:
-    def __init__(self, graph: Graph, carried: Sequence[Carried], origin: str, timed: bool) -> None:
+    def __init__(self, graph: Graph, carried: Sequence[Carried], timed: bool) -> None:
         self.graph = graph
+        self.request = graph.request
         self.scope = graph.scope
         self.names = graph.scope.names
-        self.origin = origin
         self.timed = timed
         asked = [
             range(len(self.names.columns[stream])) if mine.columns is None else mine.columns
@@ -66,7 +64,9 @@ class _Tree:
         ]
         self.asked = [tuple(sorted(columns)) for columns in asked]
         self.times = [
-            None if name not in graph.time else self.names.position(stream, graph.time[name])
+            self.names.position(stream, self.request.time[name])
+            if name in self.request.time
+            else None
             for stream, name in enumerate(self.names.streams)
         ]
         self.pending = list(graph.conjuncts)
@@ -91,7 +91,7 @@ class _Tree:
             ),
             reach=tuple(tuple(row) for row in self.graph.reach),
             predicate=self.graph.predicate(),
-            origin=self.origin,
+            origin=self.request.origin,
         )
         shown = ", ".join(self.names.streams[stream] for stream in order)
         decisions = (
@@ -163,21 +163,16 @@ class _Tree:
         tree = conjunction([moved(item, local) for item in mine])
         keep = frozenset(self._needed(joined[0])) if first else None
         carried = Carried(keep), Carried(frozenset(self._needed(stream)))
-        options = self._options()
+        request = self.request.between((left, right), self._options())
         if first:
-            time = {
-                name: self.graph.time[name] for name in (left, right) if name in self.graph.time
-            }
-            planner = PairPlanner(
-                scope, options, self.graph.within, time, self.graph.delay, carried
-            )
+            planner = PairPlanner(scope, request, carried)
             # Also what follows from time ranges with other streams.
             planner.within = self.graph.window(joined[0], stream)
-            plan = planner.plan(tree, self.origin)
+            plan = planner.plan(tree)
         else:
-            planner = PairPlanner(scope, options, None, {}, self.graph.delay, carried)
+            planner = PairPlanner(scope, request.untimed(), carried)
             times = self._time_keys(planner.tables, held, joined, stream)
-            plan = planner.plan(tree, self.origin)
+            plan = planner.plan(tree)
             spec = self._with_times(plan.spec, times, stream)
             window = describe_window(spec.window, left, right)
             plan = replace(
@@ -195,11 +190,12 @@ class _Tree:
         return plan, after
 
     def _options(self) -> JoinOptions:
-        units = self.graph.options.units
+        options = self.request.options
+        units = options.units
         return replace(
-            self.graph.options,
+            options,
             units=max(units) if isinstance(units, tuple) else units,
-            topology="auto" if self.graph.options.topology != "random" else "random",
+            topology="random" if options.topology == "random" else "auto",
         )
 
     def _free_name(self, joined: list[int]) -> str:
@@ -267,7 +263,7 @@ class _Tree:
                 ranges.append(window_range(window, times.members[member], times.own))
         window = Window(low=_most(behind, sign=-1), high=_most(ahead, sign=1))
         lengths = [abs(end) for end in (window.low, window.high) if end is not None]
-        period = archive_period(lengths, self.graph.options, self.graph.delay) if lengths else None
+        period = archive_period(lengths, self.request) if lengths else None
         return replace(
             spec,
             streams=(
