@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +55,7 @@ class Batch:
 
 
 Script = Sequence[Batch | Sentinel]
+_Step = TypeVar("_Step")
 
 
 @dataclass
@@ -158,26 +159,41 @@ def run_script(
         hashes=hashes,
     )
     rows: list[Row] = []
-    crashing = False
-    for step in script:
-        if step is RESTART:
-            join.restart()
-        elif step is CRASH:
-            crashing = True
-        elif isinstance(step, Batch):
-            if crashing:
-                _attempt(join, step, pieces)
-                crashing = False
-            rows += join.batch(step, pieces=pieces)
+
+    def run(step: Batch) -> None:
+        rows.extend(join.batch(step, pieces=pieces))
+
+    def attempt(step: Batch) -> None:
+        before, reports = join.stored(), list(join.runner.reports)
+        # The rows may come in another order than later on.
+        other = replace(step, left=_reversed(step.left), right=_reversed(step.right))
+        join.batch(other, pieces=pieces)
+        join.runner.reports = reports
+        join.restart(before)
+
+    play(script, run=run, attempt=attempt, restart=join.restart)
     return Outcome(rows, join.late, join)
 
 
-def _attempt(join: InProcessJoin, step: Batch, pieces: int) -> None:
-    """Run a batch that is never committed; the rows may come in another order than later on."""
-    before, reports = join.stored(), list(join.runner.reports)
-    join.batch(replace(step, left=_reversed(step.left), right=_reversed(step.right)), pieces=pieces)
-    join.runner.reports = reports
-    join.restart(before)
+def play(
+    script: Sequence[_Step | Sentinel],
+    *,
+    run: Callable[[_Step], None],
+    attempt: Callable[[_Step], None],
+    restart: Callable[[], None],
+) -> None:
+    """Carry out a script; `attempt` computes a batch and forgets what came of it."""
+    crashing = False
+    for step in script:
+        if step is RESTART:
+            restart()
+        elif step is CRASH:
+            crashing = True
+        elif not isinstance(step, Sentinel):
+            if crashing:
+                attempt(step)
+                crashing = False
+            run(step)
 
 
 def _reversed(table: pa.Table) -> pa.Table:

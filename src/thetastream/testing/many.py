@@ -20,7 +20,7 @@ from thetastream.options import JoinOptions
 from thetastream.planner import AnyPlan, parse_duration, plan_join
 from thetastream.spec import JoinSpec, result_column
 from thetastream.testing.duck import DuckAnalyst, DuckJoin, column_specs, query, to_duckdb
-from thetastream.testing.inprocess import CRASH, RESTART, Row, Sentinel, on_time, rows_in
+from thetastream.testing.inprocess import Row, Sentinel, on_time, play, rows_in
 
 
 class Arrivals:
@@ -135,22 +135,17 @@ def run_many(predicate: str, script: Script, **settings: Any) -> ManyJoin:
     """Carry out a script; a batch after a crash runs twice, the first time in vain."""
     first = next(step for step in script if isinstance(step, Arrivals))
     join = ManyJoin(predicate, [table.schema for table in first.tables], **settings)
-    crashing = False
-    for step in script:
-        if step is RESTART:
-            join.restart()
-        elif step is CRASH:
-            crashing = True
-        elif isinstance(step, Arrivals):
-            if crashing:
-                before, rows = join.stored(), list(join.rows)
-                reports = [list(runner.reports) for runner in join.runners]
-                join.batch(step)
-                join.restart(before)
-                join.rows, crashing = rows, False
-                for runner, old in zip(join.runners, reports, strict=True):
-                    runner.reports = old
-            join.batch(step)
+
+    def attempt(step: Arrivals) -> None:
+        before, rows = join.stored(), list(join.rows)
+        reports = [list(runner.reports) for runner in join.runners]
+        join.batch(step)
+        join.restart(before)
+        join.rows = rows
+        for runner, old in zip(join.runners, reports, strict=True):
+            runner.reports = old
+
+    play(script, run=join.batch, attempt=attempt, restart=join.restart)
     return join
 
 

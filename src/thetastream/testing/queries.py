@@ -13,7 +13,7 @@ from thetastream.options import JoinOptions
 from thetastream.planner import QueryPlan, parse_query, plan_query
 from thetastream.spec import JoinSpec
 from thetastream.testing.duck import DuckAnalyst, DuckJoin, column_specs, query, to_duckdb
-from thetastream.testing.inprocess import CRASH, RESTART, Batch, Row, Script, on_time, rows_in
+from thetastream.testing.inprocess import Batch, Row, Script, on_time, play, rows_in
 
 
 class InProcessQuery:
@@ -124,21 +124,18 @@ def run_query(
         chunk_rows=chunk_rows,
         hashes=hashes,
     )
-    crashing = False
-    for step in script:
-        if step is RESTART:
-            running.restart()
-        elif step is CRASH:
-            crashing = True
-        elif isinstance(step, Batch):
-            tables = {"r": step.left, "s": step.right}
-            inputs = [tables[stream] for stream in running.streams]
-            if crashing:
-                before, out = running.stored(), list(running.out)
-                running.batch(inputs, step.watermark)
-                running.restart(before)
-                running.out, crashing = out, False
-            running.batch(inputs, step.watermark)
+
+    def run(step: Batch) -> None:
+        tables = {"r": step.left, "s": step.right}
+        running.batch([tables[stream] for stream in running.streams], step.watermark)
+
+    def attempt(step: Batch) -> None:
+        before, out = running.stored(), list(running.out)
+        run(step)
+        running.restart(before)
+        running.out = out
+
+    play(script, run=run, attempt=attempt, restart=running.restart)
     return running
 
 
