@@ -38,6 +38,7 @@ def document(name: str, times: dict[str, float], **more: dict[str, Any]) -> dict
             "capped": False,
             "finished": True,
             "rows_per_trigger": case.rows,
+            "limit": 10.0,
             "triggers": [
                 trigger(batch, seconds, 7, **more.get(who, {})) for batch in range(case.triggers)
             ],
@@ -51,10 +52,16 @@ def document(name: str, times: dict[str, float], **more: dict[str, Any]) -> dict
     return {
         "case": fields,
         "runs": runs,
-        "limit": 10.0,
         "disagreements": [],
         "environment": run.environment(),
     }
+
+
+def test_a_contestant_has_a_limit_of_its_own_where_one_is_given() -> None:
+    chosen = run.arguments(["--limit", "75", "spark-default=200"])
+    assert run.limit_of("spark-default", chosen.limit) == 200.0
+    assert run.limit_of("thetastream", chosen.limit) == 75.0
+    assert run.limit_of("thetastream", run.arguments([]).limit) == run.LIMIT
 
 
 def test_aims_are_reached_or_missed_by_the_ratio_within_a_run() -> None:

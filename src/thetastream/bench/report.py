@@ -36,7 +36,7 @@ def note(document: Document, contestant: str) -> str:
     elif any(not run["finished"] for run in runs):
         reached = min(len(run.get("triggers", [])) for run in runs)
         total = document["case"]["triggers"]
-        parts.append(f"{reached} of {total} triggers within {document['limit']:.0f} s")
+        parts.append(f"{reached} of {total} triggers within {runs[0]['limit']:.0f} s")
     if runs and not any(run.get("failed") for run in runs):
         few = [run for run in runs if 0 < len(run.get("triggers", [])) <= skip_of(document)]
         if few:

@@ -28,6 +28,8 @@ from thetastream.bench import cases, data, measures, report
 from thetastream.bench.cases import Case
 from thetastream.bench.memory import Watch
 
+LIMIT = 600.0
+"""Seconds that a contestant has in each run."""
 GRACE = 120.0
 """Seconds beyond the limit in which a contestant starts and hands in its report."""
 
@@ -44,12 +46,31 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, help="rows per trigger, both streams together")
     parser.add_argument("--triggers", type=int)
     parser.add_argument("--results", type=float, help="results per input row")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds for a contestant")
+    parser.add_argument(
+        "--limit",
+        nargs="+",
+        type=limit,
+        default=[],
+        metavar="[CONTESTANT=]SECONDS",
+        help=f"for each contestant, or for one; {LIMIT:g} if not given",
+    )
     parser.add_argument("--topology", default="auto", help="of the library's own join")
     parser.add_argument("--out", type=Path, default=Path("benchmarks"))
     parser.add_argument("--data", type=Path, help="keep the generated streams here, and use them")
     parser.add_argument("--list", action="store_true", help="show the cases and do nothing")
     return parser.parse_args(argv)
+
+
+def limit(text: str) -> tuple[str, float]:
+    """`75` for all contestants, `spark-rocksdb4=75` for one."""
+    name, _, seconds = text.rpartition("=")
+    return name, float(seconds)
+
+
+def limit_of(contestant: str, limits: list[tuple[str, float]]) -> float:
+    """The seconds that a contestant has."""
+    known = dict(limits)
+    return known.get(contestant, known.get("", LIMIT))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -92,15 +113,16 @@ def measure(case: Case, chosen: argparse.Namespace, root: Path, scratch: Path) -
         turn = run % len(tasks)
         for contestant, variant in tasks[turn:] + tasks[:turn]:
             folder = data.prepare(variant, root)
-            done = start(variant, contestant, folder, scratch, chosen)
+            seconds = limit_of(contestant, chosen.limit)
+            done = start(variant, contestant, folder, scratch, seconds, chosen.topology)
             done |= {"contestant": contestant, "run": run, "rows_per_trigger": variant.rows}
+            done["limit"] = seconds
             done["capped"] = variant.rows != case.rows
             runs.append(done)
             print(f"  run {run}  {contestant:15} {measures.one_line(case.skip, done)}", flush=True)
     return {
         "case": dataclasses.asdict(case),
         "environment": environment(),
-        "limit": chosen.limit,
         "topology": chosen.topology,
         "runs": runs,
     }
@@ -122,7 +144,7 @@ def entries(case: Case, only: list[str]) -> list[tuple[str, Case]]:
 
 
 def start(
-    case: Case, contestant: str, folder: Path, scratch: Path, chosen: argparse.Namespace
+    case: Case, contestant: str, folder: Path, scratch: Path, seconds: float, topology: str
 ) -> dict[str, Any]:
     """One contestant, once, in a fresh process."""
     work = Path(tempfile.mkdtemp(dir=scratch, prefix="run-"))
@@ -133,8 +155,8 @@ def start(
         "data": str(folder),
         "out": str(out),
         "checkpoint": str(work / "checkpoint"),
-        "limit": chosen.limit,
-        "options": {"topology": chosen.topology} if chosen.topology != "auto" else {},
+        "limit": seconds,
+        "options": {"topology": topology} if topology != "auto" else {},
     }
     confs = {
         "spark.ui.enabled": "false",
@@ -169,7 +191,7 @@ def start(
             process.stdin.close()
             if watch:
                 watch.start()
-            wait_for(process, out, chosen.limit + GRACE)
+            wait_for(process, out, seconds + GRACE)
         finally:
             samples = watch.stop() if watch else []
             end_group(process)
