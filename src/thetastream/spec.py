@@ -355,7 +355,7 @@ class JoinSpec:
             **streams_fingerprint(self.streams, self.predicate),
             "window": "full history"
             if self.window is None
-            else f"{self.window.low}..{self.window.high}",
+            else f"{_seconds(self.window.low)} to {_seconds(self.window.high)}",
             "routing": self.routing.routing.value,
             "subgroups": f"{self.routing.subgroups[0]},{self.routing.subgroups[1]}",
             "bucket_width": str(self.routing.bucket_width),
@@ -366,6 +366,15 @@ class JoinSpec:
             else digest(asdict(dataclasses.replace(self.view, every=1))),
             "aggregates": self.after or "none",
         }
+
+
+def _seconds(length: int | None) -> str:
+    """Microseconds as seconds, to the last digit."""
+    if length is None:
+        return "no end"
+    whole, rest = divmod(abs(length), 1_000_000)
+    digits = f".{rest:06d}".rstrip("0") if rest else ""
+    return f"{'-' if length < 0 else ''}{whole}{digits} s"
 
 
 def more_units(units: Sequence[int], stored: str) -> bool:

@@ -120,6 +120,15 @@ def test_a_source_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["run", str(tmp_path / "nothing.toml")]) == WRONG
 
 
+def test_a_folder_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    assert main(["generate", "zipf", str(file), "--rows", "10", "--files", "1"]) == WRONG
+    assert f"{file} cannot be written" in capsys.readouterr().err
+
+
 def test_the_command_line_offers_every_workload() -> None:
     """It lists them without importing what makes them."""
     assert set(OFFERED) == {*WORKLOADS, "tpch"}

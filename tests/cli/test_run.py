@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +269,9 @@ def test_a_sink_that_fails_is_written_again(
         (("[streams.r]", "options.update_batches = 2\n[streams.r]"), "keeps back"),
         (("SELECT r.id AS a, s.id AS b", "SELECT count(*) AS n"), 'output_mode = "update"'),
         (('format = "parquet"\npath = "out"', 'format = "nothing"\npath = "out"'), "nothing"),
+        (('format = "parquet"\npath = "out"', 'format = "parket"\npath = "out"'), "'parquet'?"),
+        (("SELECT r.id AS a, s.id AS b", "SELECT count(*) AS n"), "GROUP BY window(time"),
+        (('"checkpoint"', '"c"\noutput_mode = "update"'), "files are only added to"),
         (('"checkpoint"', '"c"\noutput_mode = "complete"'), "aggregation"),
         (("WHERE abs(r.k - s.k) <= 2", "WHERE abs(r.k - s.k) <= 2 WITHIN 1 minute"), "delay"),
     ],
@@ -281,9 +286,33 @@ def test_what_cannot_run_is_refused_before_it_does(
     text = job.read_text()
     assert change[0] in text
     job.write_text(text.replace(*change))
+    assert main(["check", str(job)]) == WRONG
+    assert words in capsys.readouterr().err
     assert main(["run", str(job)]) == WRONG
     assert words in capsys.readouterr().err
     assert not (job.parent / "out").exists()
+
+
+def test_rows_that_are_late_are_told_at_the_end(
+    spark: SparkSession, job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = job.read_text().replace('<= 2"', '<= 2 WITHIN 1 second"')
+    job.write_text(f'delay = "0 seconds"\n{text}')
+    files = {side: sorted((job.parent / "data" / side).iterdir()) for side in "rs"}
+    # The newest rows come first.
+    for side in "rs":
+        os.utime(files[side][-1], (1, 1))
+    assert main(["run", str(job)]) == DONE
+    newest = [duckdb.sql(f"SELECT max(t) FROM '{files[side][-1]}'") for side in "rs"]
+    watermark = min(row.fetchall()[0][0] for row in newest)
+    watermark -= timedelta(microseconds=watermark.microsecond % 1000)
+    late = sum(
+        duckdb.sql(f"SELECT count(*) FROM '{file}' WHERE t < '{watermark}'").fetchall()[0][0]
+        for side in "rs"
+        for file in files[side][:-1]
+    )
+    assert late > 100
+    assert f"{late:,} of 1,600 rows came after the watermark" in capsys.readouterr().out
 
 
 @pytest.mark.slow

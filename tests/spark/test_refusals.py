@@ -90,6 +90,23 @@ def test_time_that_is_no_timestamp(timed: DataFrame) -> None:
         )
 
 
+def test_time_without_zone(spark: SparkSession, tmp_path: Path) -> None:
+    for name in "rs":
+        (tmp_path / name).mkdir()
+    frames = {
+        name: spark.readStream.schema("id bigint, at timestamp_ntz").parquet(str(tmp_path / name))
+        for name in "rs"
+    }
+    with pytest.raises(ts.WindowError, match=r"no time zone.*(\n.*)*cast\('timestamp'\)"):
+        ts.streams(**frames).join("r.id = s.id", within="1 minute", delay="1 second", time="at")
+
+
+def test_predicate_that_is_no_text(pair: ts.Streams) -> None:
+    for call in (pair.join, pair.explain, pair.sql):
+        with pytest.raises(ts.OptionError, match="is a Column, not text"):
+            call(F.col("id") == F.col("id"))  # type: ignore[operator]
+
+
 def test_delay_without_window(pair: ts.Streams) -> None:
     with pytest.raises(ts.WindowError, match="no window"):
         pair.join("r.id = s.id", delay="1 minute")

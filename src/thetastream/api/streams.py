@@ -42,7 +42,8 @@ def streams(**frames: DataFrame) -> Streams:
 class Streams:
     """Named streaming (or batch) DataFrames."""
 
-    def __init__(self, frames: Mapping[str, DataFrame]) -> None:
+    def __init__(self, frames: Mapping[str, DataFrame], *, origin: str | None = None) -> None:
+        """`origin`: what built the joins, for errors on executors; else the line that asks."""
         if not frames:
             raise OptionError(
                 "no streams were given",
@@ -62,6 +63,7 @@ class Streams:
                 " join of a stream and a batch DataFrame is enough",
             )
         self._frames = dict(frames)
+        self._origin = origin
         self._streaming = not still
 
     def join(
@@ -161,7 +163,7 @@ class Streams:
 
         `print(plan.explain())` shows it as text; a notebook shows it by itself.
         """
-        if _QUERY.match(predicate):
+        if isinstance(predicate, str) and _QUERY.match(predicate):
             return self._plan_query(predicate, time, options or JoinOptions(), delay)[1].join
         return self._plan(predicate, within, time, how, options or JoinOptions(), delay)[1]
 
@@ -182,6 +184,7 @@ class Streams:
             raise OptionError(
                 f"how={how!r} is not supported", hint='only how="inner" joins are, for now'
             )
+        _require_text(predicate, "predicate")
         timed = timed_frames(self._frames, time, needed=within is not None)
         frames = {name: item.frame for name, item in timed.items()}
         analyst = SparkAnalyst(self._spark, frames)
@@ -192,7 +195,7 @@ class Streams:
             time={name: item.column for name, item in timed.items()},
             options=options,
             analyst=analyst,
-            origin=_origin(),
+            origin=self._origin or _caller(),
             fixed_zone=analyst.fixed_zone,
             delay=0 if delay is None else _microseconds(delay),
         )
@@ -201,6 +204,7 @@ class Streams:
     def _plan_query(
         self, text: str, time: Time, options: JoinOptions, delay: Duration | None
     ) -> tuple[list[TimedFrame], QueryPlan]:
+        _require_text(text, "query")
         query = self._read(text, self._frames, options)
         timed = timed_frames(self._frames, time, needed=query.needs_time)
         stamped = {name: item.frame for name, item in timed.items()}
@@ -217,7 +221,7 @@ class Streams:
             time={alias: item.column for alias, item in zip(aliases, chosen, strict=True)},
             options=options,
             analyst=analyst,
-            origin=_origin(),
+            origin=self._origin or _caller(),
             fixed_zone=analyst.fixed_zone,
             delay=0 if delay is None else _microseconds(delay),
         )
@@ -254,7 +258,15 @@ def _microseconds(delay: Duration) -> int:
     return planner.parse_duration(delay, "delay")
 
 
-def _origin() -> str:
+def _require_text(given: object, what: str) -> None:
+    if not isinstance(given, str):
+        raise OptionError(
+            f"the {what} is a {type(given).__name__}, not text",
+            hint='write it as SQL, with the names of the streams: "orders.x = rides.x"',
+        )
+
+
+def _caller() -> str:
     """The line of the user's program that asked for the join."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):

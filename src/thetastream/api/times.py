@@ -46,6 +46,13 @@ class TimedFrame:
                 f"stream {self.name!r} has no watermark, and a window needs one to end",
                 hint=f'say how late a row of {self.column!r} may be: delay="5 seconds"',
             )
+        if isinstance(self.frame.schema[self.column].dataType, TimestampNTZType):
+            raise WindowError(
+                f"the event time {self.column!r} of stream {self.name!r} has no time zone, and"
+                " Spark has no watermarks without one",
+                hint=f"cast it first: df.withColumn({self.column!r},"
+                f" F.col({self.column!r}).cast('timestamp'))",
+            )
         return self.frame.withWatermark(self.column, delay)
 
 

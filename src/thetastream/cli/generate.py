@@ -19,21 +19,32 @@ def generate(chosen: argparse.Namespace) -> int:
         raise JobError("--rows and --files are at least 1", hint="leave them out for the defaults")
     if chosen.every is not None and chosen.every < 0:
         raise JobError("--every is negative", hint="give the seconds between two files")
-    if chosen.workload == "tpch":
-        return _tpch(chosen.out, chosen.scale)
+    try:
+        return _tpch(chosen.out, chosen.scale) if chosen.workload == "tpch" else _files(chosen)
+    except OSError as error:
+        raise JobError(
+            f"{chosen.out} cannot be written: {error.strerror or error}",
+            hint="choose another folder, or free some space",
+        ) from None
+
+
+def _files(chosen: argparse.Namespace) -> int:
     streams = WORKLOADS[chosen.workload](chosen.seed)
     begin = time.monotonic()
     written: dict[str, list[Path]] = {name: [] for name in streams}
+    columns: dict[str, str] = {}
     for batch in range(chosen.files):
         if chosen.every is not None:
             time.sleep(max(0.0, begin + batch * chosen.every - time.monotonic()))
         for name, make in streams.items():
-            written[name].append(write_batch(make(batch, chosen.rows), chosen.out / name, batch))
+            table = make(batch, chosen.rows)
+            columns[name] = ", ".join(f"{field.name} {field.type}" for field in table.schema)
+            written[name].append(write_batch(table, chosen.out / name, batch))
     if chosen.every is None:
         for files in written.values():
             in_order(files)
     for name in streams:
-        print(f"{chosen.out / name}: {chosen.files} files")
+        print(f"{chosen.out / name}: {chosen.files} files of {columns[name]}")
     return 0
 
 

@@ -19,10 +19,31 @@ from typing import Any
 
 from thetastream.cli import completion
 from thetastream.cli.job import Job, load
-from thetastream.errors import SettingError, StateError, ThetastreamError
+from thetastream.errors import JobError, SettingError, StateError, ThetastreamError
 from thetastream.version import VERSION
 
 DONE, FAILED, WRONG, NO_SPARK, OTHER_QUERY, AT_ONCE = 0, 1, 2, 3, 4, 130
+_JOBS = """\
+A job names its streams, a query, a sink and a checkpoint:
+
+  checkpoint = "checkpoint"
+  trigger = "available now"
+  delay = "5 seconds"
+  query = "SELECT a.id, b.id AS other FROM a, b WHERE abs(a.x - b.x) <= 5 WITHIN 10 minutes"
+  [streams.a]
+  format = "parquet"
+  path = "a"
+  [streams.b]
+  format = "parquet"
+  path = "b"
+  [sink]
+  format = "parquet"
+  path = "out"
+
+exit codes: 0 done or stopped when asked to, 1 the query failed while it ran, 2 the job is wrong,
+3 Spark, Java or a package is missing, 4 the checkpoint belongs to another query, 130 stopped by a
+second Ctrl-C
+"""
 WORKLOADS = ("city", "zipf", "bmodel", "fares", "power", "gps", "tpch")
 
 
@@ -34,29 +55,46 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"thetastream {VERSION}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = commands.add_parser("run", help="run a job until it ends or is stopped")
-    run.add_argument("job", type=Path, metavar="JOB", help="a .toml or .sql file")
-    run.add_argument("--json", action="store_true", help="one JSON object a batch")
-    explain = commands.add_parser("explain", help="show how a job will be carried out, and why")
-    explain.add_argument("job", type=Path, metavar="JOB")
-    explain.add_argument("--html", action="store_true", help="as HTML")
-    check = commands.add_parser("check", help="everything that can be known without running")
-    check.add_argument("job", type=Path, metavar="JOB")
-    generate = commands.add_parser("generate", help="write the papers' workloads as parquet files")
+    jobs = {
+        "run": "run a job until it ends or is stopped",
+        "explain": "show how a job will be carried out, and why",
+        "check": "look for everything in a job that can be wrong before it runs",
+    }
+    of_job = {
+        name: commands.add_parser(
+            name,
+            help=about,
+            description=f"{about[0].upper()}{about[1:]}.",
+            epilog=_JOBS,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        for name, about in jobs.items()
+    }
+    for command in of_job.values():
+        command.add_argument("job", type=Path, metavar="JOB", help="a .toml or .sql file")
+    of_job["run"].add_argument("--json", action="store_true", help="one JSON object a batch")
+    of_job["explain"].add_argument("--html", action="store_true", help="as HTML")
+    about = "write the papers' workloads as parquet files, one folder for each stream"
+    generate = commands.add_parser(
+        "generate",
+        help=about,
+        description=f"{about[0].upper()}{about[1:]}. Files of the same name are replaced.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
     generate.add_argument(
         "workload", choices=WORKLOADS, metavar="WORKLOAD", help=", ".join(WORKLOADS)
     )
-    generate.add_argument("out", type=Path, metavar="FOLDER")
+    generate.add_argument("out", type=Path, metavar="FOLDER", help="made if it is not there")
     generate.add_argument("--rows", type=int, default=10_000, help="rows a file, each stream")
     generate.add_argument("--files", type=int, default=10, help="files of each stream")
-    generate.add_argument("--seed", type=int, default=7)
+    generate.add_argument("--seed", type=int, default=7, help="the same seed, the same rows")
     generate.add_argument(
         "--every", type=float, metavar="SECONDS", help="write a file of each stream this often"
     )
     generate.add_argument("--scale", type=float, default=0.01, help="TPC-H's scale factor")
     for name, about in (
         ("demo", "join two live streams, check the result, write a report"),
-        ("bench", "measure against Spark's own join; its options are those of --help"),
+        ("bench", "measure against Spark's own join (thetastream bench --help)"),
     ):
         commands.add_parser(name, help=about, add_help=False)
     complete = commands.add_parser("completion", help="a completion script for a shell")
@@ -67,12 +105,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["demo"]:
-        from thetastream.demo.__main__ import main as demo
-
-        return demo(words[1:])
-    if words[:1] == ["bench"]:
-        return _bench(words[1:])
+    if words[:1] in (["demo"], ["bench"]):
+        return _with_extras(words[0], words[1:])
     top = parser()
     chosen = top.parse_args(words)
     try:
@@ -84,30 +118,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             return generate(chosen)
         return _job_command(chosen)
-    except StateError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return OTHER_QUERY
-    except SettingError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return NO_SPARK
     except ThetastreamError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return WRONG
+        job = getattr(chosen, "job", None)
+        named = job is None or isinstance(error, JobError | SettingError)
+        print(f"error: {error}" if named else f"error: {job}: {error}", file=sys.stderr)
+        if isinstance(error, StateError):
+            return OTHER_QUERY
+        return NO_SPARK if isinstance(error, SettingError) else WRONG
     except KeyboardInterrupt:
         return AT_ONCE
 
 
-def _bench(words: list[str]) -> int:
+def _with_extras(command: str, words: list[str]) -> int:
+    """The commands that need more packages than joins do."""
     try:
         from thetastream.bench.run import main as bench
+        from thetastream.demo.__main__ import main as demo
     except ImportError as missing:
         print(
-            f"error: the benchmarks need {missing.name}\n"
+            f"error: thetastream {command} needs {missing.name}\n"
             "What to do: pip install 'thetastream[demo]'",
             file=sys.stderr,
         )
         return NO_SPARK
-    return bench(words)
+    return demo(words) if command == "demo" else bench(words)
 
 
 def _job_command(chosen: argparse.Namespace) -> int:
@@ -172,7 +206,7 @@ def _run(prepared: Any, *, as_json: bool) -> int:
         query = prepared.start()
         view = progress.best_view(sys.stdout, as_json=as_json)
         try:
-            progress.follow(query, view, stop.asked)
+            totals = progress.follow(query, view, stop.asked)
         finally:
             view.close()
     failure = query.exception()
@@ -195,6 +229,13 @@ def _run(prepared: Any, *, as_json: bool) -> int:
         )
     else:
         progress.announce("done: everything that was available is joined", as_json=as_json)
+    if totals.late:
+        progress.announce(
+            f"{totals.late:,} of {totals.rows:,} rows came after the watermark and were dropped\n"
+            f"What to do: raise delay ({prepared.job.delay}), or look at the order in which the"
+            " source brings its rows; Spark takes files by the time of their last change",
+            as_json=as_json,
+        )
     return DONE
 
 

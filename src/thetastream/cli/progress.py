@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import Protocol, TextIO
+from typing import NamedTuple, Protocol, TextIO
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -98,18 +98,27 @@ def line(batch: ts.BatchMetrics) -> str:
     )
 
 
-def follow(query: StreamingQuery, view: View, stop_asked: Callable[[], bool]) -> None:
+class Totals(NamedTuple):
+    """What a run took in."""
+
+    rows: int = 0
+    late: int = 0
+
+
+def follow(query: StreamingQuery, view: View, stop_asked: Callable[[], bool]) -> Totals:
     """Shows the query's batches until it ends, or stops it after the batch that is running."""
     shown = -1
+    totals = Totals()
     asked_at: int | None = None
     while True:
         active = query.isActive
         for batch in ts.metrics(query):
             if batch.batch > shown:
                 shown = batch.batch
+                totals = Totals(totals.rows + batch.rows_in, totals.late + batch.late)
                 view.batch(batch)
         if not active:
-            return
+            return totals
         if stop_asked():
             idle = not query.status.get("isTriggerActive", False)
             if asked_at is None:
@@ -117,7 +126,7 @@ def follow(query: StreamingQuery, view: View, stop_asked: Callable[[], bool]) ->
             # A batch that had begun is committed first; between two batches nothing is lost.
             if idle or shown > asked_at:
                 query.stop()
-                return
+                return totals
         time.sleep(POLL)
 
 

@@ -15,8 +15,9 @@ import thetastream as ts
 from thetastream.cli.job import FILE_FORMATS, Job, Source, local_path
 from thetastream.engine.manifest import compare
 from thetastream.errors import JobError, ThetastreamError
-from thetastream.planner import AGGREGATION, TIME_WINDOW, AnyPlan, parse_duration
+from thetastream.planner import AGGREGATION, TIME_WINDOW, AnyPlan, parse_duration, suggestion
 
+KNOWN_SINKS = FILE_FORMATS | {"console", "kafka", "memory", "noop"}
 OWNER = "thetastream-job.json"
 """The file in a checkpoint that says which query it belongs to."""
 
@@ -44,7 +45,7 @@ class Prepared:
         self.job = job
         self._spark = spark
         frames = {name: self._read(source) for name, source in job.streams.items()}
-        self._streams = ts.streams(**frames)
+        self._streams = ts.Streams(frames, origin=str(job.file))
         self._time: dict[str, Any] = {
             name: ts.ARRIVAL if source.time == "arrival" else source.time
             for name, source in job.streams.items()
@@ -83,6 +84,8 @@ class Prepared:
         mode = self.job.output_mode
         subjects = {decision.subject for decision in self.plan.decisions}
         grouped, windowed = AGGREGATION in subjects, TIME_WINDOW in subjects
+        files = self.job.sink.format in FILE_FORMATS
+        self._check_format()
         if self.job.join.update_batches > 1 and self.job.trigger == "available now":
             raise JobError(
                 f"{self.job.file}: update_batches keeps back what the last batches brought",
@@ -91,13 +94,41 @@ class Prepared:
         if grouped and mode == "append" and not windowed:
             raise JobError(
                 f"{self.job.file}: an aggregate over all results so far has no final rows",
-                hint='add output_mode = "update" or "complete", or GROUP BY window(time, ...)',
+                hint="GROUP BY window(time, ...), whose rows are final when the watermark passes;"
+                f" or {'take a sink that is not files, with' if files else 'add'} output_mode ="
+                ' "update" or "complete"',
             )
         if not grouped and mode == "complete":
             raise JobError(
                 f"{self.job.file}: output_mode = 'complete' needs an aggregation",
                 hint='leave it out, or write output_mode = "append"',
             )
+        if files and mode != "append":
+            raise JobError(
+                f"{self.job.file}: output_mode = {mode!r} needs a sink that replaces rows, and"
+                f" {self.job.sink.format} files are only added to",
+                hint="leave output_mode out and GROUP BY window(time, ...), or take another sink",
+            )
+
+    def _check_format(self) -> None:
+        """Refuse a sink of a format that Spark does not know."""
+        wanted = self.job.sink.format
+        if wanted in KNOWN_SINKS:
+            return
+        try:
+            # Spark looks the format up before anything else; what else it says is about reading.
+            self._spark.read.format(wanted).load(self.job.sink.path)
+        except Exception as error:
+            if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
+                return
+            raise JobError(
+                f"{self.job.file}: Spark knows no format {wanted!r} for the sink",
+                hint=suggestion(
+                    wanted,
+                    sorted(KNOWN_SINKS),
+                    "name the package of its sink in [spark] spark.jars.packages; Spark itself has",
+                ),
+            ) from None
 
     def check_checkpoint(self) -> None:
         """Refuse a checkpoint that another query wrote."""

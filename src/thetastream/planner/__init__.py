@@ -4,6 +4,7 @@ from thetastream.planner.conjuncts import Conjunct, ConjunctClass
 from thetastream.planner.costs import Cost
 from thetastream.planner.duration import format_duration, parse_duration
 from thetastream.planner.finish import Finish
+from thetastream.planner.names import suggestion
 from thetastream.planner.pair import Plan
 from thetastream.planner.parser import parse_query
 from thetastream.planner.plan import AnyPlan, plan_any, plan_join
@@ -40,4 +41,5 @@ __all__ = [
     "plan_any",
     "plan_join",
     "plan_query",
+    "suggestion",
 ]

@@ -108,9 +108,7 @@ def plan_equalities(
         Equality(left=places[0], right=places[1], exact=False),
         used,
         tuple(refused),
-        f"{what} become one 64-bit hash, so re-checked"
-        if len(usable) > 1
-        else f"{what} becomes a 64-bit hash, so re-checked",
+        f"{what} become one 64-bit hash" if len(usable) > 1 else f"{what} becomes a 64-bit hash",
         compared if len(compared) == len(usable) else (),
     )
 

@@ -88,8 +88,9 @@ AGGREGATES = words(
 )
 """Functions of many rows."""
 
+_UNSTEADY = "gives another value each time it is evaluated"
 _NEVER: dict[str, frozenset[str]] = {
-    "gives another value each time it is evaluated": words(
+    _UNSTEADY: words(
         """
         rand randn random randstr uniform uuid shuffle monotonically_increasing_id
         spark_partition_id now current_timestamp current_date current_time localtimestamp localtime
@@ -121,10 +122,11 @@ def refusal(name: str, arguments: int, extra: Iterable[str] = ()) -> tuple[str, 
     folded = name.casefold()
     for reason, names in _NEVER.items():
         if folded in names:
-            return (
-                f"{name}() {reason}; it has no place in a join predicate",
-                "compute it as a column of the stream before the join",
-            )
+            hint = "compute it as a column of the stream before the join"
+            if reason is _UNSTEADY:
+                # In the query itself a task that runs again would compute another value.
+                hint = "store its value with the rows, before the stream is read"
+            return f"{name}() {reason}; it has no place in a join predicate", hint
     if folded == "unix_timestamp" and arguments == 0:
         return (
             f"{name}() without arguments is the current time; it has no place in a join predicate",

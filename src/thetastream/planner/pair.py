@@ -224,14 +224,21 @@ class PairPlanner:
     def _report_equalities(self, plan: EqualityPlan) -> None:
         for source, reason in plan.refused:
             self._residual(source, reason)
+        hashed = plan.equality is not None and not plan.equality.exact
+        if hashed and self.verify:
+            self.compared = plan.compared
         for source in plan.used:
-            self._report(source, ConjunctClass.EQUALITY, plan.reason)
-            if plan.equality is None or plan.equality.exact:
-                continue
-            if self.verify and plan.compared:
-                self.compared = plan.compared
-            else:
+            self._report(source, ConjunctClass.EQUALITY, self._matching(plan))
+            if hashed and not self.compared:
                 self.recheck.append(source)
+
+    def _matching(self, plan: EqualityPlan) -> str:
+        """What the equality's keys are, and how what they only nearly decide is made certain."""
+        if plan.equality is None or plan.equality.exact:
+            return plan.reason
+        if self.compared:
+            return f"{plan.reason}, and the values are compared in the unit"
+        return f"{plan.reason}, so re-checked"
 
     def _report_ranges(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
@@ -301,7 +308,7 @@ class PairPlanner:
         keys = spec.streams[0].keys
         if spec.equality is not None:
             drives = f"equality on {keys[spec.equality.left].sql}"
-            why = f"an equality lets the fewest pairs through; {equality.reason}"
+            why = f"an equality lets the fewest pairs through; {self._matching(equality)}"
         elif spec.ranges:
             drives = f"{spec.ranges[0].kind.value} on {keys[spec.ranges[0].left].sql}"
             why = _WHY_DRIVES[spec.ranges[0].kind]
