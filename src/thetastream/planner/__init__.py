@@ -7,7 +7,7 @@ from thetastream.planner.finish import Finish
 from thetastream.planner.names import suggestion
 from thetastream.planner.pair import Plan
 from thetastream.planner.parser import parse_query
-from thetastream.planner.plan import AnyPlan, plan_any, plan_join
+from thetastream.planner.plan import AnyPlan, plan_join
 from thetastream.planner.plan_query import (
     AGGREGATION,
     DUPLICATES,
@@ -38,7 +38,6 @@ __all__ = [
     "format_duration",
     "parse_duration",
     "parse_query",
-    "plan_any",
     "plan_join",
     "plan_query",
     "suggestion",

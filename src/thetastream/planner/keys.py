@@ -113,10 +113,6 @@ class KeyTable:
         if condition not in self.filters:
             self.filters.append(condition)
 
-    def filter_sql(self) -> str | None:
-        """All conditions in one."""
-        return " AND ".join(self.filters) if self.filters else None
-
     def _place(self, spec: KeySpec) -> int:
         if spec not in self.specs:
             self.specs.append(spec)
