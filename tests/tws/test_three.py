@@ -59,7 +59,7 @@ class Query:
 
     def _tester(self, stage: int) -> tuple[TwsTester, list[pd.DataFrame]]:
         last = stage + 1 == len(self.spec.stages)
-        names = ["unit", "report", *COLUMNS.names] if last else PASSED.names
+        names = ["report", *COLUMNS.names] if last else PASSED.names
         made = shipped.tri_processor(
             self.spec.to_json(), stage, f"ab{stage}", 50, self.cache, names, True
         )

@@ -144,9 +144,8 @@ class _Joiner(ABC):
     def _results(self, batches: Sequence[pa.RecordBatch]) -> pd.DataFrame:
         return frame_of(batches, typed=self._setting.typed)
 
-    def _report(self, number: int, report: Report) -> pd.DataFrame:
-        text = json.dumps(dataclasses.asdict(report))
-        return report_frame(number, text, self._setting.names)
+    def _report(self, report: Report) -> pd.DataFrame:
+        return report_frame(json.dumps(dataclasses.asdict(report)), self._setting.names)
 
 
 class Joiner(_Joiner):
@@ -167,7 +166,7 @@ class Joiner(_Joiner):
                 case Emit(batches):
                     yield self._results(batches)
                 case Report():
-                    yield self._report(number, step)
+                    yield self._report(step)
                 case _:
                     self._state.carry_out(step)
 
@@ -220,7 +219,7 @@ class TriJoiner(_Joiner):
                 case Mark(target, mark):
                     yield passed_frame(unit_key(target), MARK, mark, b"")
                 case TriReport():
-                    yield self._report(number, step)
+                    yield self._report(step)
                 case _:
                     self._state.carry_out(step)
 

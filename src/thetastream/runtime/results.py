@@ -30,8 +30,10 @@ from thetastream.errors import UnsupportedColumnError
 from thetastream.runtime import shipped
 from thetastream.spec import NEWEST
 
-REPORT = StructType([StructField("unit", IntegerType()), StructField("report", StringType())])
-"""The columns beside the results; only a unit's last row has them filled."""
+REPORT = StructField("report", StringType())
+"""The column beside the results; only a unit's last row has it filled."""
+
+_BLOB = StructField("blob", BinaryType())
 
 PASSED = StructType(
     [
@@ -39,13 +41,11 @@ PASSED = StructType(
         StructField("stream", IntegerType()),
         StructField("role", IntegerType()),
         StructField("rows", LongType()),
-        StructField("blob", BinaryType()),
-        StructField("report", StringType()),
+        _BLOB,
+        REPORT,
     ]
 )
 """What a stage passes on to the next: packs, and reports."""
-
-_BLOB = StructType([StructField("blob", BinaryType())])
 
 
 class Results:
@@ -65,14 +65,12 @@ class Results:
     def wire(self) -> StructType:
         """The type of what the joiner puts out."""
         if not self.typed:
-            return StructType(REPORT.fields + _BLOB.fields)
-        return StructType(
-            REPORT.fields + [StructField(f.name, _wire_type(f)) for f in self._columns]
-        )
+            return StructType([REPORT, _BLOB])
+        return StructType([REPORT, *(StructField(f.name, _wire_type(f)) for f in self._columns)])
 
     def read(self, joined: DataFrame) -> DataFrame:
         """The results in what the joiner put out."""
-        results = joined.where(F.col("unit").isNull())
+        results = joined.where(F.col(REPORT.name).isNull())
         if not self.typed:
             return results.select("blob").mapInArrow(shipped.unpacker(), self._columns)
         return results.select(*(_read(field) for field in self._columns))
@@ -82,10 +80,9 @@ def frame_of(batches: Sequence[pa.RecordBatch], *, typed: bool) -> pd.DataFrame:
     """Results for Spark, without a copy where there is one batch."""
     if not typed:
         blob = arrow.to_bytes(*batches).to_pybytes()
-        return pd.DataFrame({"unit": [None], "report": [None], "blob": [blob]})
+        return pd.DataFrame({REPORT.name: [None], _BLOB.name: [blob]})
     batch = arrow.concat(batches)
-    nothing = pa.nulls(batch.num_rows, pa.int32()), pa.nulls(batch.num_rows, pa.string())
-    columns = dict(zip(REPORT.names, nothing, strict=True))
+    columns = {REPORT.name: pa.nulls(batch.num_rows, pa.string())}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         columns[name] = column.view(pa.int64()) if _is_instant(column.type) else column
     made = {name: pd.arrays.ArrowExtensionArray(column) for name, column in columns.items()}
@@ -100,11 +97,10 @@ def passed_frame(unit: int, role: int, rows: int, blob: bytes, stream: int = 0) 
     return pd.DataFrame([row], columns=PASSED.names)
 
 
-def report_frame(unit: int, report: str, names: Sequence[str]) -> pd.DataFrame:
+def report_frame(report: str, names: Sequence[str]) -> pd.DataFrame:
     """A unit's report as a row without results."""
     columns = {name: pd.Series([None], dtype=object) for name in names}
-    columns["unit"] = pd.Series([unit])
-    columns["report"] = pd.Series([report])
+    columns[REPORT.name] = pd.Series([report])
     return pd.DataFrame(columns)
 
 
