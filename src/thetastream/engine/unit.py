@@ -216,14 +216,17 @@ class Unit:
 
 
 def gathered(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[Emit]:
-    """Small batches of results put together: each that leaves costs a turn through Spark."""
+    """Small batches of results put together: each that leaves costs a turn through Spark.
+
+    Putting them together copies them, so that a quarter of what may leave at a time is enough.
+    """
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= chunk_rows or size >= EMIT_BYTES:
+        if 4 * rows >= chunk_rows or 4 * size >= EMIT_BYTES:
             yield Emit(tuple(waiting))
             waiting, rows, size = [], 0, 0
     if waiting:
@@ -287,7 +290,7 @@ def heavy_hitters(parts: Iterable[Stored]) -> list[tuple[int, int]]:
         if isinstance(part, Part) and part.order.equality is not None:
             keys, starts = part.groups
             counts = np.diff(starts)
-            top = np.argsort(counts)[-HEAVY_HITTERS:]
+            top = np.argpartition(counts, -min(HEAVY_HITTERS, len(counts)))[-HEAVY_HITTERS:]
             found += [(int(keys[i]), int(counts[i])) for i in top if counts[i] > 1]
     return sorted(found, key=lambda item: -item[1])[:HEAVY_HITTERS]
 
