@@ -24,9 +24,11 @@ def router(spec: str, stream: int, version: str) -> Callable[[Batches], Batches]
     def route_packs(batches: Batches) -> Batches:
         check()
         from thetastream.runtime.router import route
+        from thetastream.runtime.settle import settle
         from thetastream.spec import JoinSpec
 
         yield from route(JoinSpec.from_json(spec), stream, batches)
+        settle()
 
     return route_packs
 
@@ -39,8 +41,10 @@ def tri_router(spec: str, stream: int, version: str) -> Callable[[Batches], Batc
         check()
         from thetastream.graph import TriSpec
         from thetastream.runtime.router import route_three
+        from thetastream.runtime.settle import settle
 
         yield from route_three(TriSpec.from_json(spec), stream, batches)
+        settle()
 
     return route_packs
 
@@ -125,6 +129,10 @@ def _processor(joiner: Callable[[States], Any]) -> StatefulProcessor:
 
         def close(self) -> None:
             """Nothing is held between batches but caches."""
+            if self._joiner is not None:
+                from thetastream.runtime.settle import settle
+
+                settle()
 
     return JoinUnit()
 
@@ -134,7 +142,9 @@ def unpacker() -> Callable[[Batches], Batches]:
 
     def unpack_results(batches: Batches) -> Batches:
         from thetastream.runtime.results import unpack
+        from thetastream.runtime.settle import settle
 
         yield from unpack(batches)
+        settle()
 
     return unpack_results
