@@ -28,6 +28,8 @@ INEQUALITY_DOMAIN = 2**31
 OURS = "thetastream"
 SPARK_DEFAULT = "spark-default"
 SPARK_ROCKSDB = "spark-rocksdb4"
+SPARK_TUNED = "spark-tuned"
+"""The same with the settings of our session that Spark's own join gains from as well."""
 WORKAROUND = "workaround"
 DUCKDB = "duckdb"
 LISTED = "listed"
@@ -284,7 +286,7 @@ CASES: tuple[Case, ...] = (
         rows=1_000,
         triggers=40,
         skip=10,
-        contestants=NATIVE,
+        contestants=(*NATIVE, SPARK_TUNED),
     ),
     replace(
         AGGREGATE,

@@ -126,16 +126,19 @@ def settings(contestant: str) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
     }
-    if contestant != cases.SPARK_ROCKSDB:
+    if contestant not in (cases.SPARK_ROCKSDB, cases.SPARK_TUNED):
         return common
+    from thetastream.api.session import LOCAL, ROCKSDB
+
     state = "spark.sql.streaming.stateStore"
-    return common | {
-        f"{state}.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
+    rocksdb = common | {
+        f"{state}.providerClass": ROCKSDB,
         f"{state}.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.streaming.join.stateFormatVersion": "4",
     }
+    if contestant == cases.SPARK_ROCKSDB:
+        return rocksdb
+    return rocksdb | LOCAL | {f"{state}.rocksdb.trackTotalNumberOfRows": "false"}
 
 
 _VARIANTS: dict[str, dict[str, Any]] = {
