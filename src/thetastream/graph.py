@@ -120,6 +120,7 @@ class TriSpec:
     archive_period: int | None = None
     newest: int | None = None
     after: str = ""
+    session: str = ""
     predicate: str = ""
     origin: str = ""
 
@@ -186,7 +187,7 @@ class TriSpec:
     def from_json(cls, text: str) -> TriSpec:
         """The spec that `to_json` wrote."""
         raw: dict[str, Any] = json.loads(text)
-        plain = ("packed", "recheck_sql", "archive_period", "newest", "after", "predicate")
+        plain = ("packed", "recheck_sql", "archive_period", "newest", "after", "session")
         return cls(
             streams=tuple(stream_from(stream) for stream in raw["streams"]),
             edges=tuple(
@@ -205,6 +206,7 @@ class TriSpec:
                 Placement(**{**item, "routing": Routing(item["routing"])})
                 for item in raw["placements"]
             ),
+            predicate=raw["predicate"],
             origin=raw["origin"],
             **{name: raw[name] for name in plain},
         )
@@ -212,7 +214,7 @@ class TriSpec:
     def fingerprint(self) -> dict[str, str]:
         """Named parts of the query that stored state depends on, each as a short text."""
         return {
-            **streams_fingerprint(self.streams, self.predicate),
+            **streams_fingerprint(self.streams, self.predicate, self.session),
             "edges": digest([dataclasses.asdict(edge) for edge in self.edges]),
             "window": digest(self.reach),
             "scheme": f"{self.scheme.value} {[stage.groups for stage in self.stages]}",

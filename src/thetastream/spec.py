@@ -284,6 +284,8 @@ class JoinSpec:
     newest: int | None = None
     """Microseconds: each result carries the time of its newest member, rounded up to the last
     microsecond of a slice of this length. None where it does not."""
+    session: str = ""
+    """The settings of the session that keys depend on: part of the fingerprint."""
     predicate: str = ""
     """The normalised predicate: part of the fingerprint, shown in errors."""
     origin: str = ""
@@ -315,6 +317,7 @@ class JoinSpec:
             verified=tuple((left, right) for left, right in raw["verified"]),
             after=raw["after"],
             newest=raw["newest"],
+            session=raw["session"],
             predicate=raw["predicate"],
             origin=raw["origin"],
         )
@@ -352,7 +355,11 @@ class JoinSpec:
         """Named parts of the query that stored state depends on, each as a short text."""
         asdict = dataclasses.asdict
         return {
-            **streams_fingerprint(self.streams, self.predicate),
+            **streams_fingerprint(self.streams, self.predicate, self.session),
+            # What is equal and what is ranked first decides how runs are sorted.
+            "comparisons": digest(
+                [self.equality and asdict(self.equality), [asdict(item) for item in self.ranges]]
+            ),
             "window": "full history"
             if self.window is None
             else f"{_seconds(self.window.low)} to {_seconds(self.window.high)}",
@@ -414,10 +421,13 @@ def range_from(raw: dict[str, Any]) -> Range:
     )
 
 
-def streams_fingerprint(streams: Sequence[StreamSpec], predicate: str) -> dict[str, str]:
-    """What stored state depends on in the streams themselves."""
+def streams_fingerprint(
+    streams: Sequence[StreamSpec], predicate: str, session: str
+) -> dict[str, str]:
+    """What stored state depends on in the streams themselves and in the session."""
     asdict = dataclasses.asdict
     return {
+        "session": session,
         "streams": ",".join(stream.name for stream in streams),
         "predicate": predicate,
         "columns": digest([[asdict(c) for c in s.columns] for s in streams]),

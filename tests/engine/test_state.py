@@ -179,6 +179,29 @@ def test_another_time_column_is_refused(column: str) -> None:
         Manifest.read(text, two.spec)
 
 
+@pytest.mark.parametrize("change", ["session", "comparisons"])
+def test_what_keys_and_runs_depend_on_may_not_change(change: str) -> None:
+    """A time zone or ANSI mode changes keys; another driving range changes how runs are sorted."""
+    old = after_a_batch()
+    text = old.runner.state[0].manifest
+    assert text is not None
+    if change == "session":
+        other = dataclasses.replace(old.spec, session=old.spec.session.replace("UTC", "Asia/Tokyo"))
+    else:
+        assert len(old.spec.ranges) > 1
+        other = dataclasses.replace(old.spec, ranges=tuple(reversed(old.spec.ranges)))
+    with pytest.raises(FingerprintError, match=change):
+        Manifest.read(text, other)
+
+
+def test_what_only_the_stored_fingerprint_knows_is_a_difference() -> None:
+    old = after_a_batch()
+    raw = json.loads(old.runner.state[0].manifest or "")
+    raw["fingerprint"]["kind"] = "left outer"
+    with pytest.raises(FingerprintError, match="kind: was left outer, is not known"):
+        Manifest.read(json.dumps(raw), old.spec)
+
+
 def test_what_state_does_not_depend_on_may_change() -> None:
     old = after_a_batch()
     text = old.runner.state[0].manifest

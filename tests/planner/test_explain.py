@@ -7,6 +7,8 @@ from datetime import timedelta
 
 import pytest
 
+from thetastream.errors import OptionError
+from thetastream.options import MAX_UNITS
 from thetastream.planner import Plan, format_duration, parse_duration
 from thetastream.planner.costs import cost, squarest
 from thetastream.spec import ColumnSpec, Routing
@@ -52,10 +54,10 @@ def test_costs_are_given_for_each_topology_that_fits(
 @pytest.mark.parametrize(
     ("text", "drives"),
     [
-        ("r.id < s.id AND abs(r.x - s.x) < 1 AND r.big = s.big", "equality on `big`"),
-        ("r.id < s.id AND abs(r.x - s.x) < 1", "band on `x`"),
-        ("r.id < s.id", "inequality on `id`"),
-        ("true", "time on `at`"),
+        ("r.id < s.id AND abs(r.x - s.x) < 1 AND r.big = s.big", "equality on `r`.`big`"),
+        ("r.id < s.id AND abs(r.x - s.x) < 1", "band on `r`.`x`"),
+        ("r.id < s.id", "inequality on `r`.`id`"),
+        ("true", "time on `r`.`at`"),
     ],
 )
 def test_the_driving_predicate(text: str, drives: str, plan: Callable[..., Plan]) -> None:
@@ -117,7 +119,7 @@ def test_text(plan: Callable[..., Plan]) -> None:
         "  built at job.py:12",
         "",
         "Decisions",
-        "  driving predicate  equality on `zone`                       "
+        "  driving predicate  equality on `r`.`zone`                   "
         "an equality lets the fewest pairs through; int fits a 64-bit key",
         "  topology           hash                                     "
         "an equality sends both sides of a key to one unit",
@@ -172,3 +174,18 @@ def test_durations(value: object, micros: int) -> None:
 def test_durations_are_written_back() -> None:
     for text in ("1 day 2 hours", "10 minutes", "1 millisecond 5 microseconds", "0 seconds"):
         assert format_duration(parse_duration(text, "within")) == text
+
+
+def test_auto_units_have_a_limit(plan: Callable[..., Plan]) -> None:
+    """Unit numbers are small integers: more partitions than that make no more units."""
+    for predicate in ("r.id = s.id", "abs(r.id - s.id) < 5", "r.id < s.id"):
+        found = plan(predicate, parallelism=40_000)
+        assert found.spec.routing.units == (MAX_UNITS, MAX_UNITS)
+        reason = next(d.reason for d in found.decisions if d.subject == "units")
+        assert "40000 tasks" in reason
+
+
+def test_a_matrix_has_a_limit(plan: Callable[..., Plan]) -> None:
+    with pytest.raises(OptionError, match="matrix of 1024 by 2"):
+        plan("r.id = s.id", options={"topology": "matrix", "units": (1024, 2)})
+    assert plan("r.id = s.id", options={"topology": "matrix", "units": (32, 32)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.logger import PySparkLogger
@@ -21,8 +22,8 @@ class SparkAnalyst:
 
     def __init__(self, spark: SparkSession, frames: Mapping[str, DataFrame]) -> None:
         self._spark = spark
-        self._frames = frames
-        self._types: dict[tuple[str, str], str] = {}
+        self._frames = {name: frame.alias(name) for name, frame in frames.items()}
+        self._types: dict[tuple[tuple[str, ...], str], str] = {}
         self._common: dict[tuple[str, str], str | None] = {}
 
     @property
@@ -41,18 +42,29 @@ class SparkAnalyst:
         return int(self._setting("spark.sql.shuffle.partitions"))
 
     @property
+    def zone(self) -> str:
+        """The session's time zone."""
+        return self._setting("spark.sql.session.timeZone")
+
+    @property
     def fixed_zone(self) -> bool:
         """Whether every day of the session's time zone has 24 hours."""
-        zone = self._setting("spark.sql.session.timeZone")
-        return zone in _FIXED_ZONES or zone.startswith(("+", "-"))
+        return self.zone in _FIXED_ZONES or self.zone.startswith(("+", "-"))
 
     def type_of(self, stream: str, sql: str) -> str:
         """The type of an expression over a stream."""
-        question = (stream, sql)
+        return self.type_over([stream], sql)
+
+    def type_over(self, streams: Sequence[str], sql: str) -> str:
+        """The type of an expression over several streams."""
+        question = (tuple(streams), sql)
         if question not in self._types:
+            # Only analysed, never run: a product is as good as any join.
+            first, *others = (self._frames[stream] for stream in streams)
+            product = reduce(DataFrame.crossJoin, others, first)
             with _quiet():
                 try:
-                    field = self._frames[stream].selectExpr(sql).schema.fields[0]
+                    field = product.selectExpr(sql).schema.fields[0]
                 except (AnalysisException, ParseException) as error:
                     raise AnalysisFailure(_first_line(error)) from error
             self._types[question] = field.dataType.simpleString()

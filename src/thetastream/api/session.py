@@ -95,7 +95,8 @@ def check_session(spark: SparkSession) -> None:
                 hint="install thetastream with its dependencies: pip install thetastream",
             )
     for name, (wanted, why) in REQUIRED.items():
-        value = spark.conf.get(name, "")
+        # Without a default of ours, which Spark refuses where the setting is not a text.
+        value = spark.conf.get(name)
         if value != wanted:
             raise SettingError(
                 f"the Spark session has {name} = {value or 'nothing'}",

@@ -107,11 +107,16 @@ def compare(stored: dict[str, str], spec: Fingerprinted, what: str) -> None:
     current = spec.fingerprint()
     changed = [
         name
-        for name, value in current.items()
-        if stored.get(name) != value and not (name in stored and spec.allows(name, stored[name]))
+        # In both directions: what only one of them knows is a difference as well.
+        for name in dict.fromkeys((*current, *stored))
+        if stored.get(name) != current.get(name)
+        and not (name in stored and name in current and spec.allows(name, stored[name]))
     ]
     if changed:
-        lines = [f"  {name}: was {stored.get(name)}, is {current[name]}" for name in changed]
+        lines = [
+            f"  {name}: was {stored.get(name, 'not known')}, is {current.get(name, 'not known')}"
+            for name in changed
+        ]
         raise FingerprintError(
             f"{what}: {', '.join(changed)} changed",
             detail="\n".join(lines),

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from thetastream.planner.expression import Comparison, Expr, streams_of
 from thetastream.planner.keys import KeyTable, Scope
-from thetastream.planner.types import Family, comparable, family, hashable, key_form
+from thetastream.planner.types import (
+    Family,
+    comparable,
+    compared_as,
+    family,
+    hashable,
+    key_form,
+)
 from thetastream.spec import ColumnSpec, Encoding, Equality
 
 _COMPARED = frozenset(
@@ -75,9 +82,9 @@ def plan_equalities(
             usable.append((form, common))
     if not usable:
         return EqualityPlan(None, (), tuple(refused), "")
-    for form, _ in usable:
-        tables[0].require(form.first)
-        tables[1].require(form.second)
+    for form, common in usable:
+        tables[0].require(form.first, common)
+        tables[1].require(form.second, common)
     used = tuple(form.source for form, _ in usable)
     if len(usable) == 1:
         form, common = usable[0]
@@ -123,4 +130,4 @@ def _normal(expr: Expr, common: str, stream: int, scope: Scope) -> str:
             wide = f"CAST(CAST({sql} AS float) AS double)"
         zero = f"CASE WHEN {wide} = 0 THEN CAST(0 AS double) ELSE {wide} END"
         return f"nanvl({zero}, CAST('NaN' AS double))"
-    return sql if scope.type_of(stream, expr) == common else f"CAST({sql} AS {common})"
+    return compared_as(common, sql, scope.type_of(stream, expr))

@@ -17,7 +17,6 @@ from thetastream.planner.conjuncts import (
     Conjunct,
     ConjunctClass,
     conjoined,
-    not_boolean,
     require_boolean,
     split,
 )
@@ -113,10 +112,7 @@ class Graph:
 
     def _last(self, item: Expr, used: list[int]) -> None:
         """A conjunct over no stream, or over more than two."""
-        if not require_boolean(item, self.scope.text) and not used:
-            kind = self.scope.type_of(0, item)
-            if kind not in ("boolean", "void"):
-                raise not_boolean(item, self.scope.text, kind)
+        require_boolean(item, self.scope.text)
         self.recheck.append(item)
         kinds = ConjunctClass.RESIDUAL if used else ConjunctClass.CONSTANT
         handling = "evaluated by Spark on each result"
@@ -310,7 +306,7 @@ class Graph:
     def recheck_sql(self) -> str | None:
         """What Spark evaluates on the results."""
         again = (item for item in self.conjuncts if item in self.recheck)
-        return conjoined(again, self.scope.output)
+        return conjoined(again, self.scope.recheck)
 
     def predicate(self) -> str:
         """The normalised predicate."""

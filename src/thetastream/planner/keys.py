@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from thetastream.errors import TypeMismatchError
-from thetastream.planner.expression import Column, Expr, render
+from thetastream.planner.conjuncts import not_boolean
+from thetastream.planner.expression import Column, Expr, render, streams_of
 from thetastream.planner.names import Names
-from thetastream.planner.types import AnalysisFailure, Analyst, KeyForm
+from thetastream.planner.types import (
+    AnalysisFailure,
+    Analyst,
+    KeyForm,
+    compared_as,
+    may_overflow,
+)
 from thetastream.spec import Encoding, KeySpec
 
 
@@ -20,6 +29,11 @@ class Scope:
     analyst: Analyst
     fixed_zone: bool
     _types: dict[tuple[int, str], str] = field(default_factory=dict)
+
+    @property
+    def session(self) -> str:
+        """The settings of the session that the values of expressions depend on."""
+        return f"time zone {self.analyst.zone}, ANSI mode {'on' if self.analyst.ansi else 'off'}"
 
     def show(self, expr: Expr) -> str:
         """The expression with stream names, for people and for comparing."""
@@ -40,18 +54,40 @@ class Scope:
             if isinstance(expr, Column) and not expr.fields:
                 found = self.names.columns[stream][expr.index].type
             else:
-                try:
+                with self._accepted(expr):
                     found = self.analyst.type_of(self.names.streams[stream], sql)
-                except AnalysisFailure as failure:
-                    raise TypeMismatchError(
-                        f"Spark does not accept this expression: {failure}",
-                        text=self.text,
-                        start=expr.start,
-                        end=expr.end,
-                        hint="check the types of its parts",
-                    ) from failure
             self._types[stream, sql] = found
         return self._types[stream, sql]
+
+    def recheck(self, conjunct: Expr) -> str:
+        """The conjunct as a condition over the columns of a result."""
+        return self.condition(conjunct, self.output(conjunct))
+
+    def condition(self, expr: Expr, sql: str) -> str:
+        """SQL of a conjunct that can stand alone; raises if Spark does not take it for a condition.
+
+        NULL by itself is a truth value beside AND, but no filter.
+        """
+        used = [self.names.streams[stream] for stream in sorted(streams_of(expr))]
+        with self._accepted(expr):
+            kind = self.analyst.type_over(used or self.names.streams[:1], self.own(expr))
+        if kind not in ("boolean", "void"):
+            raise not_boolean(expr, self.text, kind)
+        return sql if kind == "boolean" else f"CAST({sql} AS BOOLEAN)"
+
+    @contextmanager
+    def _accepted(self, expr: Expr) -> Iterator[None]:
+        """Spark's refusal of an expression becomes an error that shows where it stands."""
+        try:
+            yield
+        except AnalysisFailure as failure:
+            raise TypeMismatchError(
+                f"Spark does not accept this expression: {failure}",
+                text=self.text,
+                start=expr.start,
+                end=expr.end,
+                hint="check the types of its parts",
+            ) from failure
 
     def common_type(self, left: str, right: str, place: Expr) -> str:
         """The type in which Spark compares the two; raises when it does not."""
@@ -80,31 +116,27 @@ class KeyTable:
 
     def add(self, expr: Expr, form: KeyForm, *, nan_low: bool = False) -> int:
         """The place of the key for the expression in that form."""
-        sql = self.scope.own(expr)
         actual = self.scope.type_of(self.stream, expr)
-        bare = isinstance(expr, Column) and not expr.fields and actual == form.type
+        sql = form.key_sql(self.scope.own(expr), actual)
+        bare = isinstance(expr, Column) and sql == self.scope.own(expr) and not expr.fields
         encoding = form.encoding
         if nan_low and encoding is Encoding.FLOAT:
             encoding = Encoding.FLOAT_NAN_LOW
         name = None
         if bare and isinstance(expr, Column):
             name = self.scope.names.columns[self.stream][expr.index].name
-        return self._place(
-            KeySpec(
-                sql=sql if actual == form.type else f"CAST({sql} AS {form.type})",
-                type=form.type,
-                encoding=encoding,
-                column=name,
-            )
-        )
+        return self._place(KeySpec(sql=sql, type=form.type, encoding=encoding, column=name))
 
     def add_sql(self, sql: str, type_name: str, encoding: Encoding) -> int:
         """The place of a key that is finished SQL."""
         return self._place(KeySpec(sql=sql, type=type_name, encoding=encoding))
 
-    def require(self, expr: Expr) -> None:
-        """Drop rows in which the expression is NULL: they cannot match."""
+    def require(self, expr: Expr, common: str = "") -> None:
+        """Drop rows in which the expression, compared in a type, is NULL: they cannot match."""
         sql = self.scope.own(expr)
+        actual = self.scope.type_of(self.stream, expr)
+        if may_overflow(actual, common):
+            sql = compared_as(common, sql, actual)
         wrapped = sql if isinstance(expr, Column) else f"({sql})"
         self.keep(f"{wrapped} IS NOT NULL")
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from thetastream.errors import AmbiguousColumnError, UnknownColumnError, UnknownStreamError
+from thetastream.errors import (
+    AmbiguousColumnError,
+    OptionError,
+    UnknownColumnError,
+    UnknownStreamError,
+)
 from thetastream.planner.expression import Column, Expr, columns, quote
 from thetastream.spec import ColumnSpec, result_column
 
@@ -39,6 +45,13 @@ class Names:
         self, streams: Mapping[str, Sequence[ColumnSpec]], *, case_sensitive: bool
     ) -> None:
         self.streams = tuple(streams)
+        folded = Counter(name.casefold() for name in streams)
+        alike = [name for name in streams if folded[name.casefold()] > 1]
+        if alike and not case_sensitive:
+            raise OptionError(
+                f"the streams {' and '.join(alike)} have names that differ in case only",
+                hint="rename one of them: Spark does not tell such names apart",
+            )
         self.columns = tuple(tuple(columns) for columns in streams.values())
         self.carried = tuple(tuple(range(len(columns))) for columns in self.columns)
         """The columns of each stream that results have, by their place in it."""
@@ -89,9 +102,14 @@ class Names:
         return ".".join(name if _plain(name) else quote(name) for name in path)
 
     def own(self, column: Column) -> str:
-        """The name over the stream's own DataFrame."""
+        """The name over the stream's own DataFrame, or over the product of several.
+
+        Each DataFrame goes by its stream's name there. A name without that could be taken for a
+        field of something else: of a lambda's variable, or of a table that has a column's name.
+        """
         spec = self.columns[column.stream][column.index]
-        return ".".join(quote(name) for name in (spec.name, *column.fields))
+        path = (self.streams[column.stream], spec.name, *column.fields)
+        return ".".join(quote(name) for name in path)
 
     def output(self, column: Column) -> str:
         """The name over the columns of a result."""

@@ -10,7 +10,6 @@ from thetastream.planner.conjuncts import (
     Conjunct,
     ConjunctClass,
     conjoined,
-    not_boolean,
     require_boolean,
     split,
     wrapped,
@@ -162,9 +161,10 @@ class PairPlanner:
             window=window,
             routing=choice.spec,
             recheck_sql=conjoined(
-                (item for item in conjuncts if item in self.recheck), self.scope.output
+                (item for item in conjuncts if item in self.recheck), self.scope.recheck
             ),
             archive_period=period,
+            session=self.scope.session,
             predicate=conjoined(conjuncts, self.scope.show) or "TRUE",
             origin=self.request.origin,
         )
@@ -180,18 +180,16 @@ class PairPlanner:
     def _simple(self, item: Expr) -> bool:
         """Deal with conjuncts of one stream or none."""
         used = streams_of(item)
-        certain = require_boolean(item, self.scope.text)
+        require_boolean(item, self.scope.text)
         if len(used) > 1:
             return False
-        stream = min(used, default=0)
-        kind = self.scope.type_of(stream, item)
-        if not certain and kind not in ("boolean", "void"):
-            raise not_boolean(item, self.scope.text, kind)
         if not used:
             self.recheck.append(item)
             self._report(item, ConjunctClass.CONSTANT, "evaluated by Spark on each result")
             return True
-        self.tables[stream].keep(wrapped(item, self.scope.own(item)))
+        stream = min(used)
+        condition = self.scope.condition(item, self.scope.own(item))
+        self.tables[stream].keep(wrapped(item, condition))
         name = self.scope.names.streams[stream]
         self._report(item, ConjunctClass.FILTER, f"filters {name} before its tuples travel")
         return True

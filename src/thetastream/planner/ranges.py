@@ -15,13 +15,15 @@ from fractions import Fraction
 
 from thetastream.planner.duration import DAY
 from thetastream.planner.expression import Cast, Comparison, Expr
-from thetastream.planner.forms import ConstantKind, End, RangeForm, Shape
+from thetastream.planner.forms import ConstantKind, End, RangeForm, Shape, strip
 from thetastream.planner.keys import KeyTable, Scope
+from thetastream.planner.literals import MAX_DIGITS as LITERAL_DIGITS
 from thetastream.planner.types import (
     Family,
     KeyForm,
     comparable,
     decimal_size,
+    exact_size,
     family,
     key_form,
 )
@@ -29,6 +31,8 @@ from thetastream.spec import Arithmetic, Bound, Encoding, Range, RangeKind
 
 DIFFERENCE_LIMIT = 2**64
 """No difference of two 64-bit keys reaches this: larger bounds say the same."""
+MOST_DIGITS = 38
+"""Of a decimal in Spark; where an exact result would need more, it rounds."""
 FLOAT32_SLACK = Fraction(1, 2**22)
 """Four times the relative rounding error of a 32-bit subtraction."""
 
@@ -121,7 +125,10 @@ class _Group:
         key = key_form(common)
         if key is None:
             return Outcome(form.source, None, f"the order of {common} has no 64-bit form")
-        places = self._keys(left, right, key)
+        places = []
+        for table, expr in zip(self.tables, (left, right), strict=True):
+            table.require(expr, common)
+            places.append(table.add(expr, key))
         # A lossy key orders like its value but may be equal where the values are not.
         end = Bound(value=0, inclusive=form.op in ("<=", ">=") or not key.lossless)
         upper = form.op in ("<", "<=")
@@ -147,8 +154,8 @@ class _Group:
             self.tables[0].add(first.left, how.form, nan_low=nan_low[0]),
             self.tables[1].add(first.right, how.form, nan_low=nan_low[1]),
         )
-        self.tables[0].require(first.left)
-        self.tables[1].require(first.right)
+        self.tables[0].require(first.left, how.form.type)
+        self.tables[1].require(first.right, how.form.type)
         low = _tightest([form.low for form in forms if form.low is not None], lower=True)
         high = _tightest([form.high for form in forms if form.high is not None], lower=False)
         found = Range(
@@ -180,20 +187,22 @@ class _Group:
             return self._temporal(forms, common, kinds)
         if interval or kind not in (Family.INTEGER, Family.DECIMAL, Family.FLOAT):
             return _Refusal(f"offsets are not added to {common} by the kernel")
-        if kind is Family.FLOAT or ConstantKind.DOUBLE in kinds:
-            return self._floating(forms, common)
-        if kind is Family.DECIMAL:
-            form = key_form(common)
-            assert form is not None
-            if not form.lossless:
-                return self._floating(forms, "double")
-            scale = Fraction(10) ** decimal_size(common)[1]
-            return _Arithmetic(form, Arithmetic.INTEGER, True, scale, Fraction(0), Fraction(0))
-        if not self.scope.analyst.ansi and any(self._may_wrap(form) for form in forms):
+        wrapping = kind is Family.INTEGER and not self.scope.analyst.ansi
+        if wrapping and any(self._may_wrap(form) for form in forms):
             return _Refusal(
                 f"{common} arithmetic wraps around when spark.sql.ansi.enabled is false "
                 "(cast both sides from int to bigint to avoid that)"
             )
+        if kind is not Family.FLOAT and any(self._rounds(form, types) for form in forms):
+            return _Refusal("Spark's decimals have 38 digits, so that it rounds one of the sides")
+        if kind is Family.FLOAT or ConstantKind.DOUBLE in kinds:
+            return self._floating(forms, common)
+        if kind is Family.DECIMAL:
+            form = key_form(common)
+            if form is None or not form.lossless:
+                return self._floating(forms, "double")
+            scale = Fraction(10) ** decimal_size(common)[1]
+            return _Arithmetic(form, Arithmetic.INTEGER, True, scale, Fraction(0), Fraction(0))
         return _exact(common, Fraction(1))
 
     def _temporal(
@@ -237,8 +246,33 @@ class _Group:
         form = KeyForm(Encoding.FLOAT, common if family(common) is Family.FLOAT else "double", True)
         return _Arithmetic(form, Arithmetic.FLOAT, False, Fraction(1), Fraction(0), relative)
 
+    def _rounds(self, form: RangeForm, types: tuple[str, str]) -> bool:
+        """Whether Spark drops digits of exact numbers before it compares them."""
+        if ConstantKind.DOUBLE in form.kinds and form.shape is Shape.SUM:
+            return False
+        if form.shape is Shape.DIFFERENCE:
+            sizes = [exact_size(name) for name in types]
+            whole = max(precision - scale for precision, scale in sizes) + 1
+            scales = [scale for _, scale in sizes]
+            if ConstantKind.DECIMAL in form.kinds:
+                scales.append(LITERAL_DIGITS)
+            return whole + max(scales) > MOST_DIGITS
+        kinds = []
+        for stream, side in enumerate((form.whole_left, form.whole_right)):
+            if side is None:
+                return True
+            base, offset = strip(side)
+            kinds.append(self.scope.type_of(stream, side))
+            scale = exact_size(kinds[-1])[1]
+            shifted = offset.value * 10**scale
+            if exact_size(self.scope.type_of(stream, base))[1] > scale or shifted.denominator > 1:
+                return True
+        common = self.scope.common_type(kinds[0], kinds[1], form.source)
+        return exact_size(common)[1] < max(exact_size(kind)[1] for kind in kinds)
+
     def _may_wrap(self, form: RangeForm) -> bool:
-        if form.shape is Shape.SUM and form.kinds <= {ConstantKind.DECIMAL}:
+        fractions = {ConstantKind.DECIMAL, ConstantKind.DOUBLE}
+        if form.shape is Shape.SUM and form.kinds <= fractions:
             return False
         return not (self._narrow(0, form.left) and self._narrow(1, form.right))
 
@@ -248,11 +282,6 @@ class _Group:
             and expr.type.lower() == "bigint"
             and self.scope.type_of(stream, expr.expr) in ("tinyint", "smallint", "int")
         )
-
-    def _keys(self, left: Expr, right: Expr, form: KeyForm) -> tuple[int, int]:
-        for table, expr in zip(self.tables, (left, right), strict=True):
-            table.require(expr)
-        return self.tables[0].add(left, form), self.tables[1].add(right, form)
 
 
 def calendar_aware(form: RangeForm, scope: Scope) -> bool:

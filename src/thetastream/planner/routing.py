@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from thetastream.errors import OptionError
-from thetastream.options import JoinOptions
+from thetastream.options import MAX_UNITS, JoinOptions
 from thetastream.planner.costs import Cost, cost, squarest
 from thetastream.planner.duration import SECOND
 from thetastream.planner.types import Family, decimal_size, family
@@ -114,16 +115,26 @@ def _units(routing: Routing, options: JoinOptions, parallelism: int) -> tuple[tu
                 f"units={options.units!r} are for {len(options.units)} streams, and there are 2",
                 hint="give one number, or one for each stream",
             )
+        if routing is Routing.MATRIX and math.prod(options.units) > MAX_UNITS:
+            raise OptionError(
+                f"a matrix of {options.units[0]} by {options.units[1]} has more than {MAX_UNITS}"
+                " units",
+                hint="give fewer rows or columns",
+            )
         return (options.units[0], options.units[1]), "asked for in the options"
-    total = parallelism if options.units == "auto" else options.units
-    reason = (
-        f"as many as tasks run at a time ({parallelism})"
-        if options.units == "auto"
-        else "asked for in the options"
-    )
+    total, reason = unit_count(options.units, parallelism)
     if routing is Routing.MATRIX:
         return squarest(total), f"{reason}, as square as possible"
     return (total, total), reason
+
+
+def unit_count(asked: int | Literal["auto"], parallelism: int) -> tuple[int, str]:
+    """How many units there are if they are not given for each stream, and why."""
+    if asked != "auto":
+        return asked, "asked for in the options"
+    if parallelism > MAX_UNITS:
+        return MAX_UNITS, f"the most there can be; {parallelism} tasks run at a time"
+    return max(1, parallelism), f"as many as tasks run at a time ({parallelism})"
 
 
 def _halves(units: tuple[int, int]) -> tuple[int, int]:

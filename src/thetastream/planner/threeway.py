@@ -19,7 +19,7 @@ from thetastream.planner.joingraph import Graph
 from thetastream.planner.names import Carried
 from thetastream.planner.pair import archive_period, stream_spec
 from thetastream.planner.report import Decision, Explanation, explain_graph
-from thetastream.planner.routing import bucket_width
+from thetastream.planner.routing import bucket_width, unit_count
 from thetastream.planner.window import window_range
 from thetastream.spec import KeySpec, Range, RangeKind, Routing, StreamSpec
 
@@ -83,6 +83,7 @@ class _ThreeWay:
             packed=options.intermediate == "packed",
             recheck_sql=graph.recheck_sql(),
             archive_period=archive_period(lengths, graph.request) if graph.windowed else None,
+            session=self.scope.session,
             predicate=graph.predicate(),
             origin=graph.request.origin,
         )
@@ -143,10 +144,8 @@ class _ThreeWay:
                     hint="give one number, or one for each stream",
                 )
             return asked, "asked for in the options"
-        if asked == "auto":
-            count = max(1, self.scope.analyst.parallelism)
-            return (count,) * 3, f"as many as tasks run at a time ({count})"
-        return (asked,) * 3, "asked for in the options"
+        count, why = unit_count(asked, self.scope.analyst.parallelism)
+        return (count,) * 3, why
 
     def _placement(
         self, group: int, edges: Sequence[Edge], streams: Sequence[StreamSpec]

@@ -199,8 +199,10 @@ class _Tree:
         )
 
     def _free_name(self, joined: list[int]) -> str:
+        """A name for the results so far: no stream's, nor a lambda variable's in the predicate."""
         name = "_".join(self.names.streams[stream] for stream in joined)
-        while name in self.names.streams:
+        taken = [other.casefold() for other in self.names.streams]
+        while name.casefold() in taken or name.casefold() in self.scope.text.casefold():
             name += "_"
         return name
 

@@ -34,8 +34,18 @@ class Analyst(Protocol):
     def parallelism(self) -> int:
         """How many units to use when the options leave it open."""
 
+    @property
+    def zone(self) -> str:
+        """The session's time zone."""
+
     def type_of(self, stream: str, sql: str) -> str:
-        """The type of an expression over one stream's columns; raises AnalysisFailure."""
+        """The type of an expression over one stream's columns; raises AnalysisFailure.
+
+        Columns are written with the stream's name in front.
+        """
+
+    def type_over(self, streams: Sequence[str], sql: str) -> str:
+        """The same over the columns of several streams."""
 
     def common_type(self, left: str, right: str) -> str | None:
         """The type that the two are compared in; None if they are not."""
@@ -103,6 +113,13 @@ class KeyForm:
     type: str
     lossless: bool
     """Whether distinct values have distinct keys; if not, comparisons need a re-check."""
+    compared: str = ""
+    """The type that Spark compares the values in, if that is not the key's."""
+
+    def key_sql(self, sql: str, actual: str) -> str:
+        """The key of an expression of type `actual`."""
+        found = compared_as(self.compared or self.type, sql, actual)
+        return f"CAST({found} AS {self.type})" if self.compared else found
 
 
 def family(name: str) -> Family:
@@ -122,6 +139,16 @@ def decimal_size(name: str) -> tuple[int, int]:
     return int(precision), int(scale)
 
 
+_INTEGER_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+
+
+def exact_size(name: str) -> tuple[int, int]:
+    """Precision and scale that an exact number has as a decimal."""
+    if name in _INTEGER_DIGITS:
+        return _INTEGER_DIGITS[name], 0
+    return decimal_size(name)
+
+
 def key_form(name: str) -> KeyForm | None:
     """How the type is encoded in 64 bits; None if its order is not that of any encoding."""
     kind = family(name)
@@ -130,12 +157,34 @@ def key_form(name: str) -> KeyForm | None:
     if kind is Family.DECIMAL:
         if decimal_size(name)[0] <= EXACT_DECIMAL_DIGITS:
             return KeyForm(Encoding.DECIMAL, name, True)
-        return KeyForm(Encoding.FLOAT, "double", False)
+        return KeyForm(Encoding.FLOAT, "double", False, compared=name)
+    if kind is Family.YEAR_MONTH:
+        # Arrow does not have these; as integers they are months, or years if they have no months.
+        return KeyForm(Encoding.INTEGER, "int", True, compared=name)
     if kind in (Family.STRING, Family.BINARY):
         return KeyForm(Encoding.PREFIX, name, False)
     if kind in (Family.COLLATED, Family.NESTED, Family.OTHER):
         return None
     return KeyForm(Encoding.INTEGER, name, True)
+
+
+def compared_as(common: str, sql: str, actual: str) -> str:
+    """An expression of type `actual` in the type that Spark compares it in, rounding included.
+
+    A number that does not fit becomes NULL, and its row matches nothing: in Spark's comparison it
+    is NULL too, or an error.
+    """
+    if actual == common:
+        return sql
+    return f"{'TRY_CAST' if may_overflow(actual, common) else 'CAST'}({sql} AS {common})"
+
+
+def may_overflow(actual: str, common: str) -> bool:
+    """Whether a number may have more digits than the type that it is compared in."""
+    if family(common) is not Family.DECIMAL or family(actual) not in NUMERIC - {Family.FLOAT}:
+        return False
+    digits = [precision - scale for precision, scale in map(exact_size, (actual, common))]
+    return digits[0] > digits[1]
 
 
 def comparable(left: str, right: str) -> bool:
@@ -149,6 +198,6 @@ def comparable(left: str, right: str) -> bool:
 def hashable(name: str) -> bool:
     """Whether equal values of the type have equal hashes in Spark."""
     if family(name) is not Family.NESTED:
-        return family(name) is not Family.OTHER
+        return family(name) not in (Family.COLLATED, Family.OTHER)
     # Inside nested values neither -0.0 nor collations can be normalised by an expression.
     return not re.search(r"\b(float|double|collate|map|variant|interval)\b", name.lower())

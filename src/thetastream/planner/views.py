@@ -33,6 +33,10 @@ RANKED = SUMMED | {
 """Types whose order and equality a unit knows."""
 
 
+SAFE_DIGITS = 28
+"""Decimals of more digits can have sums that Spark's 38 digits do not hold."""
+
+
 class NotInPlaceError(Exception):
     """Why the results have to be listed."""
 
@@ -120,6 +124,9 @@ class ViewPlanner:
             return f"{one.function}({self._measure(Fold(one.function), value)})"
         value = self._value(one.argument, SUMMED, "summed")
         kind = self.values[value.stream][value.column].type
+        wide = family(kind) is Family.DECIMAL and decimal_size(kind)[0] > SAFE_DIGITS
+        if wide and not self.scope.analyst.ansi:
+            raise NotInPlaceError(f"a sum of {kind} may be NULL for want of digits")
         total = f"sum({self._measure(Fold.SUM, value)})"
         if one.function == "sum":
             return sum_type(total, kind)

@@ -164,6 +164,8 @@ def _union(frames: Iterable[DataFrame]) -> DataFrame:
 
 def derive(described: StreamSpec, frame: DataFrame) -> DataFrame:
     """The columns that travel: the stream's own, and keys that are more than a column."""
+    # The SQL of filters, columns and keys calls the stream by its name.
+    frame = frame.alias(described.name)
     if described.filter_sql is not None:
         frame = frame.where(described.filter_sql)
     columns = [

@@ -109,7 +109,8 @@ class DuckAnalyst:
     ansi: bool = True
     case_sensitive: bool = False
     parallelism: int = 4
-    _types: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
+    zone: str = "UTC"
+    _types: dict[tuple[tuple[str, ...], str], str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, streams: Mapping[str, Sequence[ColumnSpec]], **settings: Any) -> DuckAnalyst:
@@ -118,21 +119,44 @@ class DuckAnalyst:
 
     def type_of(self, stream: str, sql: str) -> str:
         """The type of an expression over a stream."""
-        question = (stream, sql)
+        return self.type_over([stream], sql)
+
+    def type_over(self, streams: Sequence[str], sql: str) -> str:
+        """The type of an expression over several streams."""
+        question = (tuple(streams), sql)
         if question not in self._types:
             import duckdb
 
             database = connection()
-            database.register(stream, self.schemas[stream].empty_table())
+            for stream in streams:
+                database.register(stream, self.schemas[stream].empty_table())
             try:
-                text = f'DESCRIBE SELECT {to_duckdb(sql)} FROM "{stream}"'
+                listed = ", ".join(f'"{stream}"' for stream in streams)
+                text = f"DESCRIBE SELECT {to_duckdb(sql)} FROM {listed}"
                 found = str(database.execute(text).fetchall()[0][1])
             except duckdb.Error as error:
-                raise AnalysisFailure(str(error).splitlines()[0]) from error
+                if not self._compares(streams, sql):
+                    raise AnalysisFailure(str(error).splitlines()[0]) from error
+                found = "boolean"
             finally:
-                database.unregister(stream)
+                for stream in streams:
+                    database.unregister(stream)
             self._types[question] = _FROM_DUCKDB.get(found, found.lower())
         return self._types[question]
+
+    def _compares(self, streams: Sequence[str], sql: str) -> bool:
+        """Whether Spark compares the two sides of what DuckDB refuses: a text with a number."""
+        root = sqlglot.parse_one(sql, dialect="spark")
+        if not isinstance(root, sqlglot.exp.Predicate | sqlglot.exp.Binary):
+            return False
+        try:
+            sides = [
+                self.type_over(streams, side.sql(dialect="spark"))
+                for side in (root.this, root.expression)
+            ]
+        except AnalysisFailure:
+            return False
+        return self.common_type(sides[0], sides[1]) is not None
 
     def with_stream(self, name: str, columns: Sequence[ColumnSpec]) -> DuckAnalyst:
         """An analyst that also knows a stream with those columns."""
@@ -209,7 +233,8 @@ class DuckJoin:
         select = ", ".join([f'"{_ROW}"', *(f'{sql} AS "{name}"' for name, sql in keys + values)])
         where = f" WHERE {to_duckdb(described.filter_sql)}" if described.filter_sql else ""
         numbered = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
-        found = query(f"SELECT {select} FROM derived{where}", derived=numbered)
+        source = f'derived AS "{described.name}"'
+        found = query(f"SELECT {select} FROM {source}{where}", derived=numbered)
         rows = table.take(found.column(_ROW))
         names = [f"c_{number}" for number in range(len(described.columns))]
         columns = [

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from thetastream.errors import OptionError
 from thetastream.index.bounds import Interval
 from thetastream.index.encoding import Bools, Int64s
 
@@ -78,6 +79,8 @@ def mixed(keys: Int64s | UInt64s) -> UInt64s:
 
 def remainder(hashes: UInt64s, count: int) -> npt.NDArray[np.int16]:
     """Each hash as a number below count. Small integers: they sort by radix."""
+    if count > np.iinfo(np.int16).max:
+        raise OptionError(f"{count} units are more than there can be", hint="use fewer units")
     return (hashes % np.uint64(count)).astype(np.int16)
 
 

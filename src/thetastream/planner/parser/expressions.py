@@ -60,6 +60,9 @@ class PlainSpark(Spark):
         }
 
 
+_INTERNAL = re.compile(r"(s\d+|[agm])_\d+|newest|window", re.IGNORECASE)
+"""Names of columns between a join and what comes after it."""
+
 _LEVELS: dict[type[Any], Level] = {
     exp.Or: Level.OR,
     exp.And: Level.AND,
@@ -233,6 +236,8 @@ class Reader:
             if problem is None or isinstance(node, (exp.Exists, exp.AggFunc)):
                 self._refuse_kind(node)
             self._raise(node, *problem)
+        if isinstance(node, exp.Lambda):
+            self._vet_lambda(node)
         if isinstance(node, exp.In) and not node.expressions:
             self._refuse_kind(node.args.get("query") or node)
         if isinstance(node, exp.Dot) and not isinstance(node.expression, exp.Identifier):
@@ -247,6 +252,26 @@ class Reader:
         if isinstance(node, exp.Interval) and not isinstance(node.this, exp.Literal):
             self._refuse(node, "an interval that is not a literal", "use make_dt_interval()")
         self._vet_operands(node)
+
+    def _vet_lambda(self, node: exp.Expr) -> None:
+        """Refuse variables that would capture a column where the text is rebuilt."""
+        variables = {item.name.casefold() for item in node.expressions}
+        for item in node.expressions:
+            if self.names.stream(item.name) is not None or _INTERNAL.fullmatch(item.name):
+                self._raise(
+                    item,
+                    f"the variable {item.name!r} of a lambda has the name of a stream or of a"
+                    " column that is used inside",
+                    "give the variable another name",
+                )
+        for column in node.this.find_all(exp.Column):
+            if column.parts[0].name.casefold() in variables:
+                # The parser tells names apart by case, Spark does not unless it is told to.
+                self._raise(
+                    column,
+                    f"{column.parts[0].name!r} and the variable of the lambda differ in case only",
+                    "write the variable in the same way everywhere, or name the column's stream",
+                )
 
     def _vet_operands(self, node: exp.Expr) -> None:
         level = _LEVELS.get(type(node))
