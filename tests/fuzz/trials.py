@@ -246,7 +246,8 @@ class Scene:
                     wanted[side].setdefault(sql, "")
         values: list[dict[str, pa.ChunkedArray | Exception]] = []
         for side, texts in enumerate(wanted):
-            frame = self.frames[side]
+            # As in the library, where SQL calls a stream by its name.
+            frame = self.frames[side].alias(self.tables[side].name)
             flags = dict(zip(texts, raising(frame, list(texts), [ROW]), strict=True))
             calm = [ROW, *(text for text in texts if not flags[text])]
             found = dict(zip(calm, evaluate(frame, calm, keep=1), strict=True))

@@ -72,11 +72,11 @@ def plan_equalities(
     refused: list[tuple[Comparison, str]] = []
     for form in forms:
         types = (scope.type_of(0, form.first), scope.type_of(1, form.second))
-        common = scope.common_type(*types, form.source)
         if not comparable(*types):
-            why = f"Spark compares {types[0]} with {types[1]} as {common}, value by value"
-            refused.append((form.source, why))
-        elif not hashable(common):
+            refused.append((form.source, scope.otherwise_compared(*types, form.source)))
+            continue
+        common = scope.common_type(*types, form.source)
+        if not hashable(common):
             refused.append((form.source, f"equal values of {common} may hash differently"))
         else:
             usable.append((form, common))

@@ -13,8 +13,10 @@ from thetastream.planner.names import Names
 from thetastream.planner.types import (
     AnalysisFailure,
     Analyst,
+    Family,
     KeyForm,
     compared_as,
+    family,
     may_overflow,
 )
 from thetastream.spec import Encoding, KeySpec
@@ -103,6 +105,13 @@ class Scope:
                 hint="cast one side to the type of the other",
             )
         return found
+
+    def otherwise_compared(self, left: str, right: str, place: Expr) -> str:
+        """Why keys are of no use for two types; raises when Spark does not compare them."""
+        how = "field by field"
+        if Family.NESTED not in (family(left), family(right)):
+            how = f"as {self.common_type(left, right, place)}"
+        return f"Spark compares {left} with {right} {how}, value by value"
 
 
 class KeyTable:

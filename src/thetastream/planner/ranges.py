@@ -118,10 +118,10 @@ class _Group:
         assert left is not None
         assert right is not None
         types = (self.scope.type_of(0, left), self.scope.type_of(1, right))
-        common = self.scope.common_type(*types, form.source)
         if not comparable(*types):
-            reason = f"Spark compares {types[0]} with {types[1]} as {common}, value by value"
+            reason = self.scope.otherwise_compared(*types, form.source)
             return Outcome(form.source, None, reason)
+        common = self.scope.common_type(*types, form.source)
         key = key_form(common)
         if key is None:
             return Outcome(form.source, None, f"the order of {common} has no 64-bit form")
@@ -177,10 +177,10 @@ class _Group:
     def _arithmetic(self, forms: list[RangeForm]) -> _Arithmetic | _Refusal:
         first = forms[0]
         types = (self.scope.type_of(0, first.left), self.scope.type_of(1, first.right))
-        common = self.scope.common_type(*types, first.source)
         kinds = frozenset[ConstantKind]().union(*(form.kinds for form in forms))
         if not comparable(*types):
             return _Refusal(f"{types[0]} and {types[1]} are not added to in one arithmetic")
+        common = self.scope.common_type(*types, first.source)
         kind = family(common)
         interval = ConstantKind.INTERVAL in kinds
         if kind in (Family.DATE, Family.TIMESTAMP, Family.TIMESTAMP_NTZ, Family.DAY_TIME):

@@ -24,7 +24,7 @@ from thetastream.errors import ParseError, RefusedExpressionError
 from thetastream.planner import expression as tree
 from thetastream.planner.duration import interval_length
 from thetastream.planner.expression import Level
-from thetastream.planner.functions import refusal
+from thetastream.planner.functions import refusal, words
 from thetastream.planner.literals import read_number
 from thetastream.planner.names import Names, Part
 
@@ -59,6 +59,10 @@ class PlainSpark(Spark):
             exp.DataType.Type.TIME: "TIME",
         }
 
+
+_UNITS = words("year quarter month week day dayofyear hour minute second millisecond microsecond")
+_WITH_UNIT = words("timestampadd timestampdiff dateadd datediff date_add date_diff")
+"""Functions whose first argument may be a unit of time, which looks like a column."""
 
 _INTERNAL = re.compile(r"(s\d+|[agm])_\d+|newest|window", re.IGNORECASE)
 """Names of columns between a join and what comes after it."""
@@ -190,6 +194,11 @@ class Reader:
             ) from None
         except RecursionError:
             raise self._too_deep() from None
+        for node in root.find_all(exp.Anonymous):
+            unit = node.expressions[0] if len(node.expressions) == 3 else None
+            named = str(node.this).casefold() in _WITH_UNIT
+            if named and isinstance(unit, exp.Column) and unit.name.casefold() in _UNITS:
+                unit.replace(exp.Var(this=unit.name))
         return root
 
     def _too_deep(self) -> ParseError:

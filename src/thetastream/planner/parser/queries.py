@@ -21,16 +21,12 @@ from thetastream.errors import (
 from thetastream.planner import expression as tree
 from thetastream.planner.duration import parse_duration
 from thetastream.planner.functions import AGGREGATES as OTHER_AGGREGATES
-from thetastream.planner.functions import words
 from thetastream.planner.names import Names, suggestion
 from thetastream.planner.parser.clauses import WINDOW_CALL, Clauses, marked
 from thetastream.planner.parser.expressions import PlainSpark, Reader
 from thetastream.planner.query import AGGREGATES, Aggregate, Item, Query, Relation, TimeWindow
 from thetastream.spec import ColumnSpec
 
-_UNITS = words("year quarter month week day dayofyear hour minute second millisecond microsecond")
-_WITH_UNIT = words("timestampadd timestampdiff dateadd datediff date_add date_diff")
-"""Functions whose first argument may be a unit of time, which looks like a column."""
 _SYNONYMS = {"mean": "avg"}
 _KNOWN_PARTS = frozenset({"expressions", "from_", "joins", "where", "group", "having", "distinct"})
 _PARTS: tuple[tuple[str, str, str], ...] = (
@@ -394,15 +390,6 @@ class _QueryReader(Reader):
         finally:
             self.aggregates_allowed, self.windows_allowed = before
         return expr
-
-    def _parse(self) -> exp.Expr:
-        root = super()._parse()
-        for node in root.find_all(exp.Anonymous):
-            unit = node.expressions[0] if len(node.expressions) == 3 else None
-            named = str(node.this).casefold() in _WITH_UNIT
-            if named and isinstance(unit, exp.Column) and unit.name.casefold() in _UNITS:
-                unit.replace(exp.Var(this=unit.name))
-        return root
 
     def _same_when_rebuilt(self, node: exp.Expr, expr: tree.Expr) -> None:
         """The text that Spark will get must mean what the user's text means."""
