@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException, ParseException, PySparkValueError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
@@ -65,7 +65,7 @@ class SparkAnalyst:
             with _quiet():
                 try:
                     field = product.selectExpr(sql).schema.fields[0]
-                except (AnalysisException, ParseException) as error:
+                except (AnalysisException, ParseException, PySparkValueError) as error:
                     raise AnalysisFailure(_first_line(error)) from error
             self._types[question] = field.dataType.simpleString()
         return self._types[question]

@@ -73,7 +73,7 @@ def plan_equalities(
     for form in forms:
         types = (scope.type_of(0, form.first), scope.type_of(1, form.second))
         if not comparable(*types):
-            refused.append((form.source, scope.otherwise_compared(*types, form.source)))
+            refused.append((form.source, scope.otherwise_compared(*types)))
             continue
         common = scope.common_type(*types, form.source)
         if not hashable(common):

@@ -13,10 +13,8 @@ from thetastream.planner.names import Names
 from thetastream.planner.types import (
     AnalysisFailure,
     Analyst,
-    Family,
     KeyForm,
     compared_as,
-    family,
     may_overflow,
 )
 from thetastream.spec import Encoding, KeySpec
@@ -106,11 +104,10 @@ class Scope:
             )
         return found
 
-    def otherwise_compared(self, left: str, right: str, place: Expr) -> str:
-        """Why keys are of no use for two types; raises when Spark does not compare them."""
-        how = "field by field"
-        if Family.NESTED not in (family(left), family(right)):
-            how = f"as {self.common_type(left, right, place)}"
+    def otherwise_compared(self, left: str, right: str) -> str:
+        """Why keys are of no use for two types."""
+        common = self.analyst.common_type(left, right)
+        how = "in its own way" if common is None else f"as {common}"
         return f"Spark compares {left} with {right} {how}, value by value"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from thetastream.errors import WindowError
+from thetastream.errors import TypeMismatchError, WindowError
 from thetastream.planner.conjuncts import (
     Conjunct,
     ConjunctClass,
@@ -122,8 +122,9 @@ class PairPlanner:
         """The plan; afterwards the keys, filters and reports are those of the tree."""
         conjuncts = split(tree)
         rest = [item for item in conjuncts if not self._simple(item)]
-        equalities = [f for f in map(_equality, rest) if f is not None]
-        ranged = [f for f in map(_range, rest) if f is not None]
+        typed = [item for item in rest if self._typed(item)]
+        equalities = [f for f in map(_equality, typed) if f is not None]
+        ranged = [f for f in map(_range, typed) if f is not None]
         time_keys = self._time_keys()
         times, ranged = self._times(ranged)
         window = intersect(self.within, times, self.scope.text)
@@ -192,6 +193,21 @@ class PairPlanner:
         self.tables[stream].keep(wrapped(item, condition))
         name = self.scope.names.streams[stream]
         self._report(item, ConjunctClass.FILTER, f"filters {name} before its tuples travel")
+        return True
+
+    def _typed(self, item: Expr) -> bool:
+        """Whether what stands on each side of a comparison has a type by itself."""
+        if not isinstance(item, Comparison):
+            return False
+        try:
+            for side in (item.left, item.right):
+                used = streams_of(side)
+                if len(used) == 1:
+                    self.scope.type_of(min(used), side)
+        except TypeMismatchError:
+            # Spark may know it from the other side: collations are like that.
+            self._residual(item, "the type of one side is not known without the other")
+            return False
         return True
 
     def _report(self, item: Expr, kind: ConjunctClass, handling: str) -> None:

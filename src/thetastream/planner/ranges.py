@@ -119,7 +119,7 @@ class _Group:
         assert right is not None
         types = (self.scope.type_of(0, left), self.scope.type_of(1, right))
         if not comparable(*types):
-            reason = self.scope.otherwise_compared(*types, form.source)
+            reason = self.scope.otherwise_compared(*types)
             return Outcome(form.source, None, reason)
         common = self.scope.common_type(*types, form.source)
         key = key_form(common)

@@ -127,6 +127,12 @@ class DuckAnalyst:
         if question not in self._types:
             import duckdb
 
+            compared = self._compared(streams, sql)
+            if compared is not None:
+                if not compared:
+                    raise AnalysisFailure(f"the sides of {sql} are not compared")
+                self._types[question] = "boolean"
+                return "boolean"
             database = connection()
             for stream in streams:
                 database.register(stream, self.schemas[stream].empty_table())
@@ -135,28 +141,27 @@ class DuckAnalyst:
                 text = f"DESCRIBE SELECT {to_duckdb(sql)} FROM {listed}"
                 found = str(database.execute(text).fetchall()[0][1])
             except duckdb.Error as error:
-                if not self._compares(streams, sql):
-                    raise AnalysisFailure(str(error).splitlines()[0]) from error
-                found = "boolean"
+                raise AnalysisFailure(str(error).splitlines()[0]) from error
             finally:
                 for stream in streams:
                     database.unregister(stream)
             self._types[question] = _FROM_DUCKDB.get(found, found.lower())
         return self._types[question]
 
-    def _compares(self, streams: Sequence[str], sql: str) -> bool:
-        """Whether Spark compares the two sides of what DuckDB refuses: a text with a number."""
+    def _compared(self, streams: Sequence[str], sql: str) -> bool | None:
+        """Whether Spark compares the two sides of a comparison; None if it is something else.
+
+        DuckDB takes dates for numbers, and refuses texts beside numbers.
+        """
         root = sqlglot.parse_one(sql, dialect="spark")
-        if not isinstance(root, sqlglot.exp.Predicate | sqlglot.exp.Binary):
-            return False
-        try:
-            sides = [
-                self.type_over(streams, side.sql(dialect="spark"))
-                for side in (root.this, root.expression)
-            ]
-        except AnalysisFailure:
-            return False
-        return self.common_type(sides[0], sides[1]) is not None
+        if not isinstance(root, sqlglot.exp.EQ | sqlglot.exp.LT | sqlglot.exp.GT
+                          | sqlglot.exp.LTE | sqlglot.exp.GTE | sqlglot.exp.NEQ):  # fmt: skip
+            return None
+        one, two = (
+            self.type_over(streams, side.sql(dialect="spark"))
+            for side in (root.this, root.expression)
+        )
+        return self.common_type(one, two) is not None
 
     def with_stream(self, name: str, columns: Sequence[ColumnSpec]) -> DuckAnalyst:
         """An analyst that also knows a stream with those columns."""
