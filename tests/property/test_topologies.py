@@ -28,7 +28,8 @@ from thetastream.spec import (
     RoutingSpec,
     StreamSpec,
 )
-from thetastream.topology.dispatcher import Dispatcher, content_hash, topology_of
+from thetastream.topology.content import content_hash
+from thetastream.topology.dispatcher import Dispatcher, topology_of
 from thetastream.topology.routes import HOME, PROBE, STORE, RoutingKeys
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1

@@ -18,7 +18,8 @@ from thetastream.index.encoding import Bools
 from thetastream.index.part import Tuples
 from thetastream.spec import Encoding, Routing
 from thetastream.topology.band import buckets, touched_units
-from thetastream.topology.dispatcher import Pack, content_hash
+from thetastream.topology.content import content_hash
+from thetastream.topology.dispatcher import Pack
 from thetastream.topology.routes import HOME, STORE, Route, mixed, remainder
 
 _FLOATING = (Encoding.FLOAT, Encoding.FLOAT_NAN_LOW)
