@@ -20,7 +20,7 @@ from thetastream.engine.runner import UnitState
 from thetastream.errors import CorruptRunError, FingerprintError, ManifestVersionError, StateError
 from thetastream.options import JoinOptions
 from thetastream.runtime import joiner, shipped
-from thetastream.runtime.cache import cache_root
+from thetastream.runtime.cachefiles import cache_root
 from thetastream.runtime.router import HEARTBEAT, PACK_SCHEMA
 from thetastream.runtime.unitkeys import unit_key
 from thetastream.spec import JoinSpec

@@ -7,138 +7,134 @@ an entry can be missing but not stale, and a file that fails its checksum is thr
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import struct
-import tempfile
 import time
-import zlib
 from collections import OrderedDict
-from pathlib import Path
-
-import pyarrow as pa
+from dataclasses import dataclass
 
 from thetastream.index.layout import Layout, Stored
+from thetastream.runtime.cachefiles import CacheFiles
 
-_HEADER = struct.Struct("<8sI52x")
-_MAGIC = b"tstream1"
-_ABANDONED_SECONDS = 3600
-_WORKER_ROWS = 1 << 24
+WORKER_ROWS = 1 << 24
 """Rows of parts a worker keeps open; their files are shared, their search structures are not."""
+
+SERVED_JOINS = 8
+IDLE_SECONDS = 600
+"""A worker forgets a join when it serves another one, and has served so many others since or has
+not served it for so long."""
+
+TOUCH_SECONDS = 60
+"""After this long a part that is used again counts as used on the disk as well."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    part: Stored
+    touched: float
+
+
+class _Opened:
+    """The parts of all joins that this worker process has open, least recently used first."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
+        self._rows = 0
+
+    def get(self, token: str, name: str) -> _Entry | None:
+        entry = self._entries.get((token, name))
+        if entry is not None:
+            self._entries.move_to_end((token, name))
+        return entry
+
+    def put(self, token: str, name: str, part: Stored) -> None:
+        self.drop(token, name)
+        self._entries[token, name] = _Entry(part, time.monotonic())
+        self._rows += _weight(part)
+        while self._rows > WORKER_ROWS and len(self._entries) > 1:
+            self.drop(*next(iter(self._entries)))
+
+    def drop(self, token: str, name: str) -> None:
+        entry = self._entries.pop((token, name), None)
+        if entry is not None:
+            self._rows -= _weight(entry.part)
+
+    def release(self, token: str) -> None:
+        for key in [key for key in self._entries if key[0] == token]:
+            self.drop(*key)
 
 
 class PartCache:
     """The caches of one join on one host."""
 
-    def __init__(self, token: str, limit: int) -> None:
+    def __init__(self, token: str, limit: int, opened: _Opened) -> None:
         """`token` names the join; `limit` bounds the files in bytes, 0 for no files."""
-        self._limit = limit
-        self._folder = cache_root() / token
-        self._open: OrderedDict[str, Stored] = OrderedDict()
-        self._rows = 0
-        if limit:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _remove_abandoned(self._folder)
+        self._token = token
+        self._opened = opened
+        self._files = CacheFiles(token, limit) if limit else None
+        self.served = time.monotonic()
 
     def get(self, name: str, layout: Layout) -> Stored | None:
         """The part, if a cache has it."""
-        part = self._open.get(name)
-        if part is not None:
-            self._open.move_to_end(name)
-            return part
-        if not self._limit:
-            return None
-        data = self._read(name)
+        entry = self._opened.get(self._token, name)
+        if entry is not None:
+            self._touch(name, entry)
+            return entry.part
+        data = None if self._files is None else self._files.read(name)
         if data is None:
             return None
         part = layout.decode(data)
-        self._remember(name, part)
+        self._opened.put(self._token, name, part)
         return part
 
     def put(self, name: str, part: Stored) -> None:
         """Keep a part."""
-        if self._limit:
-            self._write(name, part.to_bytes())
-        self._remember(name, part)
+        if self._files is not None:
+            self._files.write(name, part.to_bytes())
+        self._opened.put(self._token, name, part)
 
     def drop(self, name: str) -> None:
         """Forget a part."""
-        part = self._open.pop(name, None)
-        if part is not None:
-            self._rows -= _weight(part)
-        if self._limit:
-            with contextlib.suppress(FileNotFoundError):
-                self._path(name).unlink()
+        self._opened.drop(self._token, name)
+        if self._files is not None:
+            self._files.drop(name)
 
-    def _remember(self, name: str, part: Stored) -> None:
-        if name in self._open:
-            return
-        self._open[name] = part
-        self._rows += _weight(part)
-        while self._rows > _WORKER_ROWS and len(self._open) > 1:
-            _, oldest = self._open.popitem(last=False)
-            self._rows -= _weight(oldest)
+    def close(self) -> None:
+        """Let go of everything; the files stay for others, as long as there is room."""
+        self._opened.release(self._token)
+        if self._files is not None:
+            self._files.close()
 
-    def _path(self, name: str) -> Path:
-        if not set(name) <= set("0123456789abcdef-"):
-            raise ValueError(f"not a part id: {name!r}")
-        return self._folder / name
+    def _touch(self, name: str, entry: _Entry) -> None:
+        now = time.monotonic()
+        if self._files is not None and now - entry.touched > TOUCH_SECONDS:
+            entry.touched = now
+            self._files.touch(name)
 
-    def _read(self, name: str) -> pa.Buffer | None:
-        path = self._path(name)
-        try:
-            with pa.memory_map(str(path)) as file:
-                data = file.read_buffer()
-        except (FileNotFoundError, OSError):
-            return None
-        if data.size <= _HEADER.size:
-            return None
-        magic, checksum = _HEADER.unpack(data.slice(0, _HEADER.size))
-        body = data.slice(_HEADER.size)
-        if magic != _MAGIC or zlib.crc32(body) != checksum:
-            path.unlink(missing_ok=True)
-            return None
-        return body
 
-    def _write(self, name: str, body: pa.Buffer) -> None:
-        path = self._path(name)
-        with contextlib.suppress(OSError):
-            if path.stat().st_size == _HEADER.size + body.size:
-                return
-        try:
-            used = sum(entry.stat().st_size for entry in os.scandir(self._folder))
-            if used + body.size > self._limit:
-                return
-            handle, temporary = tempfile.mkstemp(dir=self._folder, prefix=".")
-            with os.fdopen(handle, "wb") as file:
-                file.write(_HEADER.pack(_MAGIC, zlib.crc32(body)))
-                file.write(body)
-            os.replace(temporary, path)
-        except OSError:
-            # A full or vanished disk costs time, not results: the state store has every part.
-            return
+class Caches:
+    """The caches of the joins that a worker process serves, whichever partitions it gets."""
+
+    def __init__(self) -> None:
+        self._opened = _Opened()
+        self._joins: OrderedDict[str, PartCache] = OrderedDict()
+
+    def of(self, token: str, limit: int) -> PartCache:
+        """The cache of a join; those of joins that are no longer served are released."""
+        cache = self._joins.setdefault(token, PartCache(token, limit, self._opened))
+        self._joins.move_to_end(token)
+        cache.served = time.monotonic()
+        while len(self._joins) > 1:
+            oldest = next(iter(self._joins.values()))
+            idle = cache.served - oldest.served > IDLE_SECONDS
+            if not idle and len(self._joins) <= SERVED_JOINS:
+                break
+            self._joins.popitem(last=False)[1].close()
+        return cache
+
+    def clear(self) -> None:
+        """Release all of them."""
+        while self._joins:
+            self._joins.popitem()[1].close()
 
 
 def _weight(part: Stored) -> int:
     return len(part) + part.pairs
-
-
-def cache_root() -> Path:
-    """The folder of this user's caches on this host."""
-    root = Path(tempfile.gettempdir()) / f"thetastream-{os.getuid()}"
-    root.mkdir(mode=0o700, exist_ok=True)
-    owner = root.stat()
-    if owner.st_uid != os.getuid() or owner.st_mode & 0o077:
-        raise PermissionError(f"{root} is not this user's own folder")
-    return root
-
-
-def _remove_abandoned(own: Path) -> None:
-    """Remove the caches of joins that have not written for an hour."""
-    os.utime(own)
-    deadline = time.time() - _ABANDONED_SECONDS
-    for folder in own.parent.iterdir():
-        with contextlib.suppress(OSError):
-            if folder != own and folder.stat().st_mtime < deadline:
-                shutil.rmtree(folder, ignore_errors=True)

@@ -30,7 +30,7 @@ from thetastream.errors import ThetastreamError
 from thetastream.graph import TriSpec
 from thetastream.index.layout import Layout, Stored
 from thetastream.index.part import PartMeta
-from thetastream.runtime.cache import PartCache
+from thetastream.runtime.cache import Caches
 from thetastream.runtime.results import frame_of, passed_frame, report_frame
 from thetastream.runtime.router import HEARTBEAT
 from thetastream.runtime.shipped import States
@@ -47,8 +47,8 @@ VALUE_BYTES = 960 * 1024
 140 ms in values of 5 MB, 75 ms in values of 1 MB. Part of the state's format: another size
 is another `manifest.FORMAT`."""
 
-_caches: dict[str, PartCache] = {}
-"""One cache a join in this worker process, whichever partitions it serves."""
+_caches = Caches()
+"""Of this worker process."""
 
 
 class _UnitState:
@@ -56,9 +56,7 @@ class _UnitState:
 
     def __init__(self, states: States, token: str, cache_bytes: int) -> None:
         self.manifest, self._parts = states
-        if token not in _caches:
-            _caches[token] = PartCache(token, cache_bytes)
-        self._cache = _caches[token]
+        self._cache = _caches.of(token, cache_bytes)
 
     def read(self, spec: StateSpec) -> Manifest:
         """The unit's manifest."""

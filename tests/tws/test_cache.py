@@ -1,0 +1,340 @@
+"""The caches of a worker: bounded, nobody else's, and free of what is no longer used."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from thetastream.errors import SettingError
+from thetastream.runtime import cache, cachefiles
+from thetastream.runtime.cache import Caches, PartCache
+from thetastream.runtime.cachefiles import cache_root
+
+PART = 1000
+OVERHEAD = 64
+FILE = PART + OVERHEAD
+
+
+class Blob:
+    """A part of nothing but bytes."""
+
+    pairs = 0
+    low: tuple[int, ...] = ()
+    high: tuple[int, ...] = ()
+
+    def __init__(self, data: bytes, rows: int = 1) -> None:
+        self.data = data
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def to_bytes(self, *, compress: bool = False) -> pa.Buffer:
+        return pa.py_buffer(self.data)
+
+
+class BlobLayout:
+    """Of parts of nothing but bytes."""
+
+    what = "blobs"
+
+    def decode(self, data: pa.Buffer | bytes) -> Blob:
+        return Blob(bytes(data))
+
+    def merged(self, parts: object, watermark: int | None) -> Iterator[Blob]:
+        raise NotImplementedError
+
+
+LAYOUT = BlobLayout()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def caches() -> Iterator[Caches]:
+    made = Caches()
+    yield made
+    made.clear()
+
+
+def blob(number: int) -> Blob:
+    return Blob(bytes([number % 256]) * PART)
+
+
+def names(token: str) -> set[str]:
+    folder = cache_root() / token
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()
+
+
+def size(token: str) -> int:
+    return sum(path.stat().st_size for path in (cache_root() / token).iterdir())
+
+
+def age(token: str, name: str, seconds: float) -> None:
+    """As if the file had not been used for so long."""
+    then = time.time() - seconds
+    os.utime(cache_root() / token / name, (then, then))
+
+
+def fresh(caches: Caches, token: str, limit: int) -> PartCache:
+    """The cache as a worker process that has just been started sees it."""
+    caches.clear()
+    return caches.of(token, limit)
+
+
+def test_the_least_recently_used_files_make_room(caches: Caches) -> None:
+    limit = 8 * FILE
+    kept = caches.of("aa", limit)
+    for number in range(8):
+        kept.put(f"{number}", blob(number))
+        age("aa", f"{number}", 100 - number)
+    assert names("aa") == set("01234567")
+    kept = fresh(caches, "aa", limit)
+    found = kept.get("0", LAYOUT)
+    assert isinstance(found, Blob)
+    assert found.data == blob(0).data
+    kept.put("8", blob(8))
+    assert {"0", "8", "7"} <= names("aa"), "what was used last is still there"
+    assert not {"1", "2"} & names("aa")
+    assert size("aa") <= limit
+
+
+def test_the_limit_holds_whatever_is_put(caches: Caches) -> None:
+    limit = 10 * FILE
+    kept = caches.of("aa", limit)
+    for number in range(100):
+        kept.put(f"{number:x}", blob(number))
+        assert size("aa") <= limit
+        assert f"{number:x}" in names("aa")
+    kept.put("ffff", Blob(b"x" * (limit + 1)))
+    assert "ffff" not in names("aa")
+    found = kept.get("ffff", LAYOUT)
+    assert isinstance(found, Blob)
+    assert len(found.data) == limit + 1
+
+
+def test_several_workers_share_the_limit() -> None:
+    limit = 32 * FILE
+    workers = [Caches() for _ in range(3)]
+    for number in range(300):
+        workers[number % 3].of("aa", limit).put(f"{number:x}", blob(number))
+        # Each worker may have written what the others have not seen yet.
+        assert size("aa") <= limit + 3 * (limit // cachefiles.LOOK_SHARE + FILE)
+    for worker in workers:
+        worker.clear()
+
+
+def test_looking_is_rare(caches: Caches, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    scandir = os.scandir
+
+    def counted(path: str) -> object:
+        nonlocal looks
+        looks += 1
+        return scandir(path)
+
+    kept = caches.of("aa", 1 << 30)
+    monkeypatch.setattr(os, "scandir", counted)
+    for number in range(1000):
+        kept.put(f"{number:x}", blob(number))
+    assert looks <= 4
+
+
+def test_files_of_failed_attempts_go_when_nobody_uses_them(caches: Caches) -> None:
+    kept = caches.of("aa", 1 << 30)
+    kept.put("1", blob(1))
+    kept.put("2", blob(2))
+    (cache_root() / "aa" / ".unfinished").write_bytes(b"half of it")
+    for name in ("1", ".unfinished"):
+        age("aa", name, cachefiles.UNUSED_SECONDS + 10)
+    kept = fresh(caches, "aa", 1 << 30)
+    kept.put("3", blob(3))
+    assert names("aa") == {"2", "3"}
+
+
+def test_a_part_in_memory_counts_as_used(caches: Caches, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "TOUCH_SECONDS", -1)
+    kept = caches.of("aa", 1 << 30)
+    kept.put("1", blob(1))
+    age("aa", "1", 10_000)
+    assert kept.get("1", LAYOUT) is not None
+    fresh(caches, "aa", 1 << 30).put("2", blob(2))
+    assert names("aa") == {"1", "2"}
+
+
+def test_joins_that_nobody_serves_make_room_and_those_that_are_served_do_not() -> None:
+    limit = 8 * FILE
+    served, gone, mine = Caches(), Caches(), Caches()
+    for number in range(8):
+        served.of("aa", limit).put(f"{number}", blob(number))
+        gone.of("bb", limit).put(f"{number}", blob(number))
+        age("aa", f"{number}", 100)
+        age("bb", f"{number}", 50)
+    gone.clear()
+    mine.of("cc", limit).put("1", blob(1))
+    assert names("aa") == set("01234567")
+    assert len(names("bb")) <= 6
+    assert names("cc") == {"1"}
+    served.clear()
+    mine.clear()
+
+
+def test_a_folder_of_long_ago_is_removed_unless_it_is_served(caches: Caches) -> None:
+    other = Caches()
+    long_ago = time.time() - 2 * cachefiles.UNUSED_SECONDS
+    for token in ("aa", "bb"):
+        other.of(token, 1 << 30).put("1", blob(1))
+        os.utime(cache_root() / token, (long_ago, long_ago))
+    caches.of("cc", 1 << 30).put("1", blob(1))
+    assert {path.name for path in cache_root().iterdir()} == {"aa", "bb", "cc"}
+    other.clear()
+    fresh(caches, "cc", 1 << 30).put("2", blob(2))
+    assert {path.name for path in cache_root().iterdir()} == {"cc"}
+
+
+def test_a_worker_that_was_killed_serves_nothing(tmp_path: Path, caches: Caches) -> None:
+    """Its lock goes with it, whatever it was doing."""
+    program = (
+        "import os, signal, tempfile, pyarrow as pa\n"
+        "from thetastream.runtime.cachefiles import CacheFiles\n"
+        f"tempfile.tempdir = {str(tmp_path)!r}\n"
+        "CacheFiles('aa', 1 << 30).write('1', pa.py_buffer(b'x' * 1000))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=False)
+    assert names("aa") == {"1"}
+    caches.of("bb", FILE + 10).put("1", blob(1))
+    assert names("aa") == set()
+    assert names("bb") == {"1"}
+
+
+def test_a_worker_forgets_joins_that_it_no_longer_serves(caches: Caches) -> None:
+    for number in range(cache.SERVED_JOINS + 3):
+        caches.of(f"{number:x}", 0).put("1", blob(number))
+    assert len(caches._joins) == cache.SERVED_JOINS
+    assert len(caches._opened._entries) == cache.SERVED_JOINS
+    assert caches._opened._rows == cache.SERVED_JOINS
+    assert caches.of("0", 0).get("1", LAYOUT) is None
+    assert caches.of(f"{cache.SERVED_JOINS + 2:x}", 0).get("1", LAYOUT) is not None
+
+
+def test_a_worker_forgets_a_join_that_has_been_idle(
+    caches: Caches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle = caches.of("aa", 0)
+    idle.put("1", blob(1))
+    idle.served -= cache.IDLE_SECONDS + 1
+    caches.of("bb", 0)
+    assert list(caches._joins) == ["bb"]
+    assert caches._opened._rows == 0
+    idle.put("1", blob(1))
+    assert idle.get("1", LAYOUT) is not None, "it works on where somebody still holds it"
+
+
+def test_a_worker_bounds_the_rows_of_all_joins_together(
+    caches: Caches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "WORKER_ROWS", 100)
+    for number in range(50):
+        caches.of(f"{number % 2:x}", 0).put(f"{number:x}", Blob(b"", rows=7))
+        assert caches._opened._rows <= 100
+    assert caches.of("1", 0).get(f"{49:x}", LAYOUT) is not None
+
+
+def test_a_part_that_is_put_again_counts_once(caches: Caches) -> None:
+    kept = caches.of("aa", 1 << 20)
+    for _ in range(3):
+        kept.put("1", blob(1))
+    assert caches._opened._rows == 1
+    kept.drop("1")
+    assert caches._opened._rows == 0
+    assert names("aa") == set()
+
+
+def test_a_folder_that_was_removed_is_made_again(caches: Caches) -> None:
+    kept = caches.of("aa", 1 << 30)
+    kept.put("1", blob(1))
+    for path in cache_root().glob("*/*"):
+        path.unlink()
+    (cache_root() / "aa").rmdir()
+    kept.put("2", blob(2))
+    assert names("aa") == {"2"}
+
+
+def test_everything_is_the_owners_alone(caches: Caches) -> None:
+    kept = caches.of("aa", 1 << 30)
+    kept.put("1", blob(1))
+    for path in (cache_root(), *cache_root().rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "open"])
+def test_a_planted_root_is_refused(kind: str, folder: Path, caches: Caches) -> None:
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    (elsewhere / "mine").mkdir()
+    root = folder / f"thetastream-{os.getuid()}"
+    if kind == "link":
+        root.symlink_to(elsewhere)
+    elif kind == "file":
+        root.write_text("")
+    else:
+        root.mkdir()
+        root.chmod(0o755)
+    long_ago = time.time() - 2 * cachefiles.UNUSED_SECONDS
+    os.utime(elsewhere / "mine", (long_ago, long_ago))
+    kept = caches.of("aa", 1 << 30)
+    with pytest.raises(SettingError, match="is not a folder of this user alone"):
+        kept.put("1", blob(1))
+    with pytest.raises(SettingError):
+        kept.get("2", LAYOUT)
+    assert [path.name for path in elsewhere.iterdir()] == ["mine"]
+
+
+def test_a_link_among_the_files_is_not_followed(caches: Caches, folder: Path) -> None:
+    kept = caches.of("aa", 1 << 30)
+    kept.put("1", blob(1))
+    copy = folder / "copy"
+    copy.write_bytes((cache_root() / "aa" / "1").read_bytes())
+    (cache_root() / "aa" / "1").unlink()
+    (cache_root() / "aa" / "1").symlink_to(copy)
+    kept = fresh(caches, "aa", 1 << 30)
+    assert kept.get("1", LAYOUT) is None
+    kept.put("1", blob(1))
+    assert not (cache_root() / "aa" / "1").is_symlink()
+
+
+def test_a_name_that_is_no_part_id_is_refused(caches: Caches) -> None:
+    kept = caches.of("aa", 1 << 30)
+    with pytest.raises(ValueError, match="not a part id"):
+        kept.put("../1", blob(1))
+    with pytest.raises(ValueError, match="not a part id"):
+        kept.get("/etc/passwd", LAYOUT)
+
+
+def test_a_full_disk_costs_nothing_but_time(
+    caches: Caches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = caches.of("aa", 1 << 30)
+    kept.put("1", blob(1))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    kept.put("2", blob(2))
+    assert names("aa") == {"1"}, "nothing unfinished is left"
+    assert kept.get("2", LAYOUT) is not None
