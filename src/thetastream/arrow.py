@@ -1,10 +1,19 @@
-"""Arrow in bytes and back: the one form in which tuples travel and are stored."""
+"""Arrow in bytes and back, and how many bytes: the one form in which tuples travel and are stored.
+
+Texts have offsets of 32 bits, so that a column of one batch holds less than 2 GiB. Whoever puts
+batches together or repeats rows of them stays below `SAFE_BYTES`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+
+SAFE_BYTES = 512 * 1024**2
+"""Arrow bytes of rows that are put together or made at a time."""
 
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
 _PLAIN = pa.ipc.IpcWriteOptions()
@@ -57,3 +66,83 @@ def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     return pa.concat_batches(batches)
+
+
+def stretches(batch: pa.RecordBatch, limit: int) -> Iterator[tuple[int, int]]:
+    """Where to cut the batch: stretches of rows of at most `limit` bytes, or of a single row."""
+    rows = int(batch.num_rows)
+    if rows == 0:
+        return
+    if batch.nbytes <= limit:
+        yield 0, rows
+        return
+    upto = np.cumsum(row_bytes(batch))
+    start, before = 0, 0
+    while start < rows:
+        stop = max(start + 1, int(np.searchsorted(upto, before + limit, "right")))
+        yield start, stop
+        start, before = stop, int(upto[stop - 1])
+
+
+def row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Arrow bytes of each row, without what says where its values are."""
+    total = np.zeros(batch.num_rows, dtype=np.int64)
+    total += _row_bytes(batch.columns)
+    return total
+
+
+def widest(batch: pa.RecordBatch) -> int:
+    """The same of the largest row."""
+    return int(np.max(_row_bytes(batch.columns), initial=0)) if batch.num_rows else 0
+
+
+def offsets(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Where each text or list begins, and where the last one ends."""
+    kind = column.type
+    large = (
+        pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_large_list(kind)
+    )
+    if len(column) == 0:
+        return np.zeros(1, dtype=np.int64)
+    found = np.frombuffer(column.buffers()[1], dtype=np.int64 if large else np.int32)
+    return found[column.offset : column.offset + len(column) + 1].astype(np.int64)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether the values are bytes of any number."""
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+    )
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether the values are lists or maps."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind))
+
+
+def _row_bytes(columns: Iterable[pa.Array]) -> npt.NDArray[np.int64] | int:
+    """Bytes of each row; one number where all are alike."""
+    return sum(map(_value_bytes, columns), 0)
+
+
+def _value_bytes(column: pa.Array) -> npt.NDArray[np.int64] | int:
+    """Bytes of each value; one number where all are alike."""
+    kind = column.type
+    if is_text(kind):
+        return np.diff(offsets(column))
+    if pa.types.is_struct(kind):
+        return _row_bytes(column.flatten())
+    if is_list(kind):
+        places = offsets(column)
+        begin, end = int(places[0]), int(places[-1])
+        inner = _value_bytes(column.values.slice(begin, end - begin))
+        if isinstance(inner, int):
+            return np.diff(places) * inner
+        upto = np.concatenate([[0], np.cumsum(inner)])
+        return np.diff(upto[places - begin])
+    return -(-int(column.nbytes) // max(1, len(column)))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from thetastream import arrow
 from thetastream.engine.cells import Cells, Sides, ranks_of
 from thetastream.errors import SumOverflowError
 from thetastream.index import operands
@@ -20,7 +21,9 @@ from thetastream.spec import NEWEST, Fold, JoinSpec, Measure, group_column, meas
 
 _SUM_DIGITS = 38
 _VIEW_ROWS = 1 << 20
-"""Rows of a view that are put together, or sent if that does not make them fewer."""
+_VIEW_BYTES = arrow.SAFE_BYTES // 2
+"""Rows of a view, and Arrow bytes of their values, that are put together, or sent if that does not
+make them fewer."""
 
 
 class Partial(NamedTuple):
@@ -29,6 +32,12 @@ class Partial(NamedTuple):
     groups: list[pa.Array]
     slices: Int64s
     states: list[tuple[Array | pa.Array, ...]]
+
+    @property
+    def nbytes(self) -> int:
+        """Arrow bytes of the values."""
+        arrays = [*self.groups, *(array for state in self.states for array in state)]
+        return sum(int(array.nbytes) for array in arrays)
 
 
 class Totals:
@@ -39,6 +48,7 @@ class Totals:
         self._spec = spec
         self._view = spec.view
         self._partials: list[Partial] = []
+        self._rows = self._bytes = 0
 
     def __bool__(self) -> bool:
         """Whether there was any result."""
@@ -65,7 +75,7 @@ class Totals:
             else:
                 ranks = ranks_of(measure, side)
                 states.append((ranks.values(made[0]),))
-        self._partials.append(Partial(groups, slices, states))
+        self._take(Partial(groups, slices, states))
 
     def take_back(self, rows: pa.RecordBatch) -> None:
         """Go on from what `rows` gave."""
@@ -87,21 +97,32 @@ class Totals:
                 states.append((sums, np.asarray(column.is_valid()).astype(np.int64)))
         groups = [rows.column(group_column(number)) for number in range(len(self._view.groups))]
         slices = np.zeros(rows.num_rows, dtype=np.int64)
-        self._partials.append(Partial(groups, slices, states))
+        self._take(Partial(groups, slices, states))
 
     def spilled(self) -> pa.RecordBatch | None:
         """Rows that leave early, because there are as many groups as results; mostly None."""
-        if sum(len(partial.slices) for partial in self._partials) < _VIEW_ROWS:
+        if self._rows < _VIEW_ROWS and self._bytes < _VIEW_BYTES:
             return None
-        self._partials = [self._combined(self._partials)]
-        return self.rows() if len(self._partials[0].slices) > _VIEW_ROWS // 2 else None
+        whole = self._combined(self._partials)
+        self._forget()
+        self._take(whole)
+        large = 2 * self._rows > _VIEW_ROWS or 2 * self._bytes > _VIEW_BYTES
+        return self.rows() if large else None
+
+    def _take(self, partial: Partial) -> None:
+        self._partials.append(partial)
+        self._rows += len(partial.slices)
+        self._bytes += partial.nbytes
+
+    def _forget(self) -> None:
+        self._partials, self._rows, self._bytes = [], 0, 0
 
     def rows(self) -> pa.RecordBatch | None:
         """The view, one row a group, which is then empty; None if there was no result."""
         if not self._partials:
             return None
         whole = self._combined(self._partials)
-        self._partials = []
+        self._forget()
         columns = {group_column(n): column for n, column in enumerate(whole.groups)}
         if self._view.slice is not None:
             ends = (whole.slices + 1) * self._view.slice - 1

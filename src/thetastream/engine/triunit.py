@@ -40,7 +40,7 @@ from thetastream.graph import Scheme, Stage, TriSpec
 from thetastream.index.encoding import Int64s
 from thetastream.index.layout import PackLayout, TupleLayout
 from thetastream.index.packing import Links, Packs, compact, complete
-from thetastream.index.part import SortOrder, Tuples, together
+from thetastream.index.part import SortOrder, Tuples, bundled, together
 from thetastream.index.probe import Probe
 from thetastream.spec import NEWEST
 from thetastream.topology.dispatcher import Pack
@@ -48,7 +48,9 @@ from thetastream.topology.routes import HOME, STORE
 from thetastream.topology.tri import TriTopology, visit
 
 MEETING_PAIRS = 1 << 21
-"""Intermediate results that are packed together; more of them make another run."""
+MEETING_BYTES = arrow.SAFE_BYTES // 2
+"""Intermediate results, and Arrow bytes of their stored members, that are packed together; more of
+them make another run."""
 
 
 class Forward(NamedTuple):
@@ -161,20 +163,17 @@ class TriUnit:
     def _handle(self, stream: int, arrived: list[tuple[int, Tuples]]) -> Iterator[Instruction]:
         """All of a stream's new tuples: first as visitors, then as stored ones."""
         for group in self._stage.groups:
-            visitors = [tuples for role, tuples in arrived if role & visit(group)]
-            if visitors:
-                tuples = together(visitors)
+            for tuples in bundled(tuples for role, tuples in arrived if role & visit(group)):
                 self._report.probes += len(tuples)
                 third = 3 - stream - group
                 if (third, group) in self._stage.meetings:
                     yield from self._out(self._complete(stream, tuples, third, group))
                 if (stream, group) in self._stage.meetings:
                     yield from self._meet(stream, tuples, group)
-        storing = [tuples for role, tuples in arrived if role & STORE]
-        if storing:
+        for tuples in bundled(tuples for role, tuples in arrived if role & STORE):
             chain = self._stage.groups.index(stream)
             layout = self._tuples[chain]
-            self._shelf.add(chain, layout.cut(together(storing).sorted(layout.order)))
+            self._shelf.add(chain, layout.cut(tuples.sorted(layout.order)))
 
     # -- completing intermediate results --------------------------------------------------------
 
@@ -235,7 +234,7 @@ class TriUnit:
         probe = self._probe(stream, group, tuples)
         chain = self._stage.groups.index(group)
         waiting: list[tuple[Int64s, Tuples, Int64s]] = []
-        size = 0
+        size = nbytes = 0
         for meta in self._shelf.metas(chain):
             rows = probe.candidates(meta.low, meta.high, order.equality)
             if len(rows) == 0:
@@ -244,9 +243,10 @@ class TriUnit:
             for mine, partners in probe.matches(part, rows, MEETING_PAIRS):
                 waiting.append((mine, *compact(part, partners)))
                 size += len(mine)
-                if size >= MEETING_PAIRS:
+                nbytes += int(waiting[-1][1].batch.nbytes)
+                if size >= MEETING_PAIRS or nbytes >= MEETING_BYTES:
                     yield from self._keep(stream, tuples, group, waiting)
-                    waiting, size = [], 0
+                    waiting, size, nbytes = [], 0, 0
         if waiting:
             yield from self._keep(stream, tuples, group, waiting)
 

@@ -22,7 +22,7 @@ from thetastream.engine.shelf import DropPart, PutPart, Shelf, Store
 from thetastream.engine.view import View
 from thetastream.index.encoding import Int64s
 from thetastream.index.layout import Stored, TupleLayout
-from thetastream.index.part import Part, PartMeta, SortOrder, Tuples, together
+from thetastream.index.part import Part, PartMeta, SortOrder, Tuples, bundled
 from thetastream.index.probe import Probe
 from thetastream.spec import NEWEST, JoinSpec, StreamSpec, result_column
 from thetastream.topology.dispatcher import Pack
@@ -107,11 +107,11 @@ class Unit:
             by_stream[pack.stream].append(pack)
         for stream, mine in enumerate(by_stream):
             probing, storing = self._sorted(stream, mine, watermark)
-            if probing is not None:
-                found = gathered(self._probe(stream, probing), self._chunk_rows)
+            for tuples in probing:
+                found = gathered(self._probe(stream, tuples), self._chunk_rows)
                 yield from map(self._emitted, found)
-            if storing is not None:
-                self._shelf.add(stream, self._layouts[stream].cut(storing))
+            for tuples in storing:
+                self._shelf.add(stream, self._layouts[stream].cut(tuples))
         if self._view is not None:
             yield from self._send(self._view)
         self._shelf.merge(watermark)
@@ -126,8 +126,11 @@ class Unit:
 
     def _sorted(
         self, stream: int, packs: Sequence[Pack], watermark: int | None
-    ) -> tuple[Tuples | None, Tuples | None]:
-        """The stream's tuples that probe and those that are stored, late ones left out."""
+    ) -> tuple[list[Tuples], list[Tuples]]:
+        """The stream's tuples that probe and those that are stored, late ones left out.
+
+        Each in one piece, or in several if the batch is huge.
+        """
         kept = [
             (pack.role, self._on_time(stream, pack, watermark))
             for pack in packs
@@ -162,9 +165,8 @@ class Unit:
             part = self._shelf.tuples(stored, meta)
             if self._view is not None:
                 found = probe.search(part, rows)
-                self._report.results += self._view.add(
-                    stream, tuples, part, found, self._chunk_rows
-                )
+                limit = take_limit(self._chunk_rows, tuples, part)
+                self._report.results += self._view.add(stream, tuples, part, found, limit)
                 spilled = self._view.spilled()
                 if spilled is not None:
                     yield spilled
@@ -272,7 +274,13 @@ def carried(batch: pa.RecordBatch) -> list[str]:
 def chunk_limit(chunk_rows: int, *sides: Tuples) -> int:
     """Results that are made at a time, so that their bytes are bounded too."""
     width = sum(1 + int(side.batch.nbytes) // max(1, len(side)) for side in sides)
-    return max(1, min(chunk_rows, EMIT_BYTES // width))
+    return max(1, min(take_limit(chunk_rows, *sides), EMIT_BYTES // width))
+
+
+def take_limit(chunk_rows: int, *sides: Tuples) -> int:
+    """Results that can be made at a time, whichever tuples they are of."""
+    widest = sum(side.widest for side in sides)
+    return max(1, min(chunk_rows, arrow.SAFE_BYTES // max(1, widest)))
 
 
 def on_time(tuples: Tuples, stream: StreamSpec, watermark: int | None) -> Tuples:
@@ -305,6 +313,6 @@ def finished(report: Report, manifest: Manifest, started: float) -> Report:
     return report
 
 
-def _in_order(tuples: Sequence[Tuples], order: SortOrder) -> Tuples | None:
+def _in_order(tuples: Sequence[Tuples], order: SortOrder) -> list[Tuples]:
     """All the tuples together, in the order of a run."""
-    return together(tuples).sorted(order) if tuples else None
+    return [some.sorted(order) for some in bundled(tuples)]

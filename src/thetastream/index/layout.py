@@ -19,6 +19,9 @@ PART_BYTES = 12 * 1024**2
 """Arrow bytes of a part before compression: the state store's channel needs about ten times a
 value's size in memory, and a probe wants few parts."""
 
+PACKS_BYTES = 4 * PART_BYTES
+"""The same of a part of packs with the members, of which each part has its own copies."""
+
 
 class Stored(Protocol):
     """A part of an index, of tuples or of packs."""
@@ -28,6 +31,10 @@ class Stored(Protocol):
     @property
     def pairs(self) -> int:
         """Intermediate results in it."""
+
+    @property
+    def nbytes(self) -> int:
+        """Arrow bytes."""
 
     @property
     def low(self) -> tuple[int, ...]:
@@ -74,10 +81,8 @@ class TupleLayout:
 
     def cut(self, tuples: Tuples) -> Iterator[Part]:
         """Sorted tuples as parts of bounded size."""
-        rows = len(tuples)
-        step = max(1, min(rows, rows * PART_BYTES // max(1, tuples.batch.nbytes)))
-        for start in range(0, rows, step):
-            piece = tuples.slice(start, min(start + step, rows))
+        for start, stop in arrow.stretches(tuples.batch, PART_BYTES):
+            piece = tuples.slice(start, stop)
             yield Part(piece.batch, piece.keys, self.order)
 
     def merged(self, parts: Sequence[Stored], watermark: int | None) -> Iterator[Part]:
@@ -111,15 +116,37 @@ class PackLayout:
         """Pairs as packs in parts of bounded size."""
         if latest is None:
             latest = self._latest(pairs)
+        if not self.packed:
+            # Each pair has its own copy of both.
+            most = max(1, arrow.SAFE_BYTES // max(1, pairs.hubs.widest + pairs.members.widest))
+            if len(latest) > most:
+                for rows in np.split(np.arange(len(latest)), range(most, len(latest), most)):
+                    yield from self.cut(pairs.keep(rows), latest[rows])
+                return
         whole = pack(pairs, latest, self.order, packed=self.packed)
         # Without the members: pieces share them, and each has its own copy.
         size = whole.nbytes - int(whole.members.batch.nbytes)
         pieces = max(1, min(len(whole), -(-size // PART_BYTES)))
-        if pieces == 1:
-            yield whole
-            return
         for rows in np.array_split(np.arange(len(whole)), pieces):
-            yield whole.take(rows)
+            yield from self._bounded(whole.take(rows))
+
+    def _bounded(self, packs: Packs) -> Iterator[Packs]:
+        """The packs, in several parts if hubs and members together are too large for one."""
+        if packs.nbytes <= PACKS_BYTES or packs.pairs == 1:
+            yield packs
+            return
+        pairs = packs.unpacked()
+        members = int(packs.members.batch.nbytes)
+        if 2 * members > packs.nbytes and len(packs.members) > 1:
+            lower = pairs.member_rows < len(packs.members) // 2
+        elif len(packs) > 1:
+            lower = pairs.hub_rows < len(packs) // 2
+        else:
+            lower = np.arange(packs.pairs) < packs.pairs // 2
+        for rows in (np.flatnonzero(lower), np.flatnonzero(~lower)):
+            some = pairs.keep(rows)
+            half = pack(some, self._latest(some), self.order, packed=self.packed)
+            yield from self._bounded(half)
 
     def merged(self, parts: Sequence[Stored], watermark: int | None) -> Iterator[Packs]:
         """One run of all the packs; members that the watermark has passed are trimmed."""

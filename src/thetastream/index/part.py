@@ -7,7 +7,7 @@ lie in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -107,9 +107,29 @@ class Tuples:
         rows = sort_order(self.keys, order)
         return self if rows is None else self.take(rows)
 
+    @cached_property
+    def widest(self) -> int:
+        """Arrow bytes of the largest tuple."""
+        return arrow.widest(self.batch)
+
+
+def bundled(tuples: Iterable[Tuples]) -> Iterator[Tuples]:
+    """All the tuples, put together in as few pieces as may be."""
+    waiting: list[Tuples] = []
+    size = 0
+    for item in tuples:
+        more = int(item.batch.nbytes)
+        if waiting and size + more > arrow.SAFE_BYTES:
+            yield together(waiting)
+            waiting, size = [], 0
+        waiting.append(item)
+        size += more
+    if waiting:
+        yield together(waiting)
+
 
 def together(tuples: Sequence[Tuples]) -> Tuples:
-    """All the tuples, one after the other."""
+    """All the tuples, one after the other; they are not too many for one batch."""
     if len(tuples) == 1:
         return tuples[0]
     batch = arrow.concat([item.batch for item in tuples])
@@ -136,6 +156,11 @@ class Part(Tuples):
             self.memo[order] = Part(tuples.batch, tuples.keys, order)
         found: Part = self.memo[order]
         return found
+
+    @property
+    def nbytes(self) -> int:
+        """Arrow bytes."""
+        return int(self.batch.nbytes)
 
     def to_bytes(self, *, compress: bool = False) -> pa.Buffer:
         """The part as it is stored."""

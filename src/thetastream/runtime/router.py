@@ -16,6 +16,9 @@ from thetastream.topology.tri import TriDispatcher, relayed
 PACK_BYTES = 8 * 1024**2
 """Arrow bytes of a stream that are routed together; a pack is a part of them."""
 
+MOST_BYTES = 16 * PACK_BYTES
+"""The same, at most: a pack is one value for Spark, which has no room for 2 GiB in it."""
+
 PACK_DDL = "unit int, stream int, role int, rows bigint, blob binary"
 PACK_SCHEMA = pa.schema(
     [
@@ -69,17 +72,20 @@ def _heartbeats(units: set[int], stream: int) -> Iterator[pa.RecordBatch]:
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Spark's small batches put together."""
+    """Spark's small batches put together, and huge ones cut."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        waiting.append(batch)
-        size += batch.nbytes
-        if size >= PACK_BYTES:
-            yield arrow.concat(waiting)
-            waiting, size = [], 0
+        for start, stop in arrow.stretches(batch, MOST_BYTES):
+            some = batch.slice(start, stop - start)
+            if waiting and size + some.nbytes > MOST_BYTES:
+                yield arrow.concat(waiting)
+                waiting, size = [], 0
+            waiting.append(some)
+            size += some.nbytes
+            if size >= PACK_BYTES:
+                yield arrow.concat(waiting)
+                waiting, size = [], 0
     if waiting:
         yield arrow.concat(waiting)
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from thetastream import arrow
 from thetastream.index.encoding import Bools, Int64s, encode, encode_integers, is_integral
 from thetastream.index.part import Tuples
 from thetastream.topology.routes import UInt64s, mixed
@@ -58,12 +59,12 @@ def _hashed(column: pa.Array) -> UInt64s:
         return _numbers(column)
     if pa.types.is_decimal128(kind):
         return _decimals(column)
-    if _is_text(kind):
+    if arrow.is_text(kind):
         return _texts(column)
     if pa.types.is_struct(kind):
         # Flattening lays the NULLs of the struct over its fields.
         return _combined([_hashed(field) for field in column.flatten()], len(column))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+    if arrow.is_list(kind):
         return _lists(column)
     return np.zeros(len(column), dtype=np.uint64)
 
@@ -90,14 +91,8 @@ def _decimals(column: pa.Array) -> UInt64s:
 
 def _texts(column: pa.Array) -> UInt64s:
     """Hashes of all the bytes of each text."""
-    if len(column) == 0:
-        return np.empty(0, dtype=np.uint64)
-    kind = column.type
-    large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-    _, offset_buffer, data_buffer = column.buffers()
-    places = np.frombuffer(offset_buffer, dtype=np.int64 if large else np.int32)
-    places = places[column.offset : column.offset + len(column) + 1]
-    offsets: Int64s = places.astype(np.int64)
+    offsets = arrow.offsets(column)
+    data_buffer = column.buffers()[2]
     begin, end = int(offsets[0]), int(offsets[-1])
     data = np.frombuffer(data_buffer or b"", dtype=np.uint8)[begin : end + _WORD]
     if len(data) < end - begin + _WORD:
@@ -137,9 +132,7 @@ def _bytes(data: npt.NDArray[np.uint8], starts: Int64s, lengths: Int64s) -> UInt
 
 def _lists(column: pa.Array) -> UInt64s:
     """Sums of the hashes of each list's elements."""
-    offsets = np.asarray(column.offsets).astype(np.int64)
-    if len(column) == 0:
-        return np.empty(0, dtype=np.uint64)
+    offsets = arrow.offsets(column)
     begin, end = int(offsets[0]), int(offsets[-1])
     sums = np.zeros(end - begin + 1, dtype=np.uint64)
     np.cumsum(mixed(_hashed(column.values.slice(begin, end - begin)) + _STEP), out=sums[1:])
@@ -151,12 +144,3 @@ def _lists(column: pa.Array) -> UInt64s:
 
 def _valid(column: pa.Array) -> Bools:
     return np.asarray(column.is_valid())
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_large_binary(kind)
-    )
