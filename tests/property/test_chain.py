@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thetastream.index import chain
 from thetastream.index.chain import FANOUT, SETTLED_ROWS, Chain, Run, subs_from_json
 from thetastream.index.part import PartMeta
 
@@ -26,8 +27,8 @@ class Store:
         self.made = 0
         self.written = 0
 
-    def run(self, times: list[int], pieces: int = 1) -> Run:
-        step = max(1, -(-len(times) // pieces))
+    def run(self, times: list[int], pieces: int = 1, part_rows: float = math.inf) -> Run:
+        step = max(1, int(min(-(-len(times) // pieces), part_rows)))
         metas = []
         for start in range(0, len(times), step):
             piece = times[start : start + step]
@@ -40,14 +41,16 @@ class Store:
         self.written += len(times)
         return Run(tuple(metas))
 
-    def insert(self, times: list[int], pieces: int = 1) -> None:
-        self.chain.insert(self.run(times, pieces))
+    def insert(self, times: list[int], pieces: int = 1, part_rows: float = math.inf) -> None:
+        self.chain.insert(self.run(times, pieces, part_rows))
         rounds = 0
         while (due := self.chain.merge_due()) is not None:
             sub, runs = due
             assert len(runs) > 1
+            assert sum(run.size for run in runs) <= chain.MERGED_ROWS
+            assert sum(len(run.parts) for run in runs) <= chain.MERGED_PARTS
             merged = [t for run in runs for part in run.parts for t in self.content[part.id]]
-            for part in self.chain.replace(sub, runs, self.run(merged, pieces)):
+            for part in self.chain.replace(sub, runs, self.run(merged, pieces, part_rows)):
                 del self.content[part.id]
             rounds += 1
             assert rounds < 100, "merging comes to an end"
@@ -148,6 +151,43 @@ def test_a_full_history_rewrites_a_tuple_a_logarithm_of_times() -> None:
     for _ in range(1000):
         store.insert([0] * 10)
     assert store.written <= 10_000 * (math.log(10_000, FANOUT) + 2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 30) | st.integers(1, 700), min_size=1, max_size=150),
+    most=st.integers(200, 500),
+    parts=st.integers(4, 12),
+    period=st.none() | st.integers(1, 40),
+)
+def test_what_is_merged_at_a_time_is_bounded(
+    sizes: list[int], most: int, parts: int, period: int | None
+) -> None:
+    part_rows = most / parts
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chain, "MERGED_ROWS", most)
+        patch.setattr(chain, "MERGED_PARTS", parts)
+        store = Store(keeps=None, period=period)
+        for number, size in enumerate(sizes):
+            store.insert([number] * size, part_rows=part_rows)
+        runs = [run for sub in store.chain.subs for run in sub.runs]
+        unsettled = sum(not run.is_full for run in runs)
+    total = sum(sizes)
+    assert sum(store.tuples().values()) == total
+    if period is None:
+        levels = math.floor(math.log(most, FANOUT)) + 1
+        assert unsettled <= (FANOUT - 1) * (levels + 1)
+        assert store.written <= total * (levels + 3)
+
+
+def test_full_runs_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "MERGED_ROWS", 400)
+    store = Store(keeps=None, period=None, time=None)
+    for _ in range(100):
+        store.insert([0] * 90)
+    # Four of 90 are 360, which is more than half of what may be merged.
+    assert sorted({run.size for sub in store.chain.subs for run in sub.runs}) == [360]
+    assert store.written == 2 * 100 * 90
 
 
 @pytest.mark.parametrize("period", [1, 10, 100])

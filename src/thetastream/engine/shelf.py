@@ -9,6 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from thetastream import arrow
 from thetastream.engine.manifest import Manifest
 from thetastream.index.chain import Run
 from thetastream.index.layout import Layout, Stored
@@ -112,9 +113,24 @@ class Shelf:
         for number, chain in enumerate(self._manifest.chains):
             while (due := chain.merge_due()) is not None:
                 sub, runs = due
-                parts = [self._part(number, meta) for run in runs for meta in run.parts]
+                parts = self._loaded(number, runs)
+                if parts is None:
+                    # Some tuples are so large that only few fit into memory: nothing is rewritten.
+                    chain.replace(sub, runs, Run(tuple(m for run in runs for m in run.parts)))
+                    continue
                 merged = self._run(number, self._layouts[number].merged(parts, watermark))
                 self._dropped += chain.replace(sub, runs, merged)
+
+    def _loaded(self, chain: int, runs: Iterable[Run]) -> list[Stored] | None:
+        """The parts of some runs; None if they are too large to be put together."""
+        parts: list[Stored] = []
+        size = 0
+        for meta in (meta for run in runs for meta in run.parts):
+            parts.append(self._part(chain, meta))
+            size += parts[-1].nbytes
+            if size > arrow.SAFE_BYTES:
+                return None
+        return parts
 
     def written(self) -> Iterator[PutPart | DropPart]:
         """Drop what is no longer needed, and write what this batch made and kept."""
@@ -127,9 +143,11 @@ class Shelf:
                     if any(meta.id in self._fresh for meta in run.parts):
                         metas = []
                         for meta in run.parts:
-                            put = _put(meta, self._fresh[meta.id])
-                            metas.append(put.meta)
-                            yield put
+                            if meta.id in self._fresh:
+                                put = _put(meta, self._fresh[meta.id])
+                                yield put
+                                meta = put.meta
+                            metas.append(meta)
                         sub.runs[position] = Run(tuple(metas))
 
 

@@ -3,8 +3,9 @@
 Tuples go into the active sub-index; once the times in it span more than the archive period it is
 sealed, its runs are merged once, and a new one is started. A run whose newest tuple the watermark
 has passed by more than the window is dropped whole, a sub-index with its last run. Over a full
-history there is one sub-index, and runs of similar size are merged into ever larger ones, so that
-their number stays logarithmic in the number of tuples.
+history there is one sub-index, and runs of similar size are merged into ever larger ones, up to a
+size that is merged in bounded memory: their number is logarithmic in the number of tuples, and one
+more for each few million of them.
 
 The chain holds metadata only. What must be read, written or dropped is told to the caller.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from thetastream.index.part import PartMeta
@@ -23,6 +25,11 @@ FANOUT = 4
 SETTLED_ROWS = 1 << 17
 """Runs of this many rows are not merged when their sub-index is sealed: rewriting them costs more
 than visiting each of them as long as it lives."""
+
+MERGED_ROWS = 1 << 22
+MERGED_PARTS = 16
+"""At most so much is merged at a time, which is what a merge needs memory for. A run of more than
+half of it is left as it is. Visiting a run takes some 30 ns per probing tuple."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,11 @@ class Run:
     def rows(self) -> int:
         """Tuples in the run."""
         return sum(part.rows for part in self.parts)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is too large for being merged."""
+        return 2 * self.size > MERGED_ROWS or 2 * len(self.parts) > MERGED_PARTS
 
     def newest(self, time: int) -> int:
         """The largest time in the run."""
@@ -109,15 +121,16 @@ class Chain:
         if not self.subs:
             return None
         last = self.subs[-1]
+        runs = [run for run in last.runs if not run.is_full]
         if last.sealed:
-            small = [run for run in last.runs if run.size < SETTLED_ROWS]
-            return (last, small) if len(small) > 1 else None
+            small = [run for run in runs if run.size < SETTLED_ROWS]
+            return (last, _fitting(small)) if len(small) > 1 else None
         tiers: dict[int, list[Run]] = {}
-        for run in last.runs:
+        for run in runs:
             tiers.setdefault(_tier(run.size), []).append(run)
         for tier in sorted(tiers):
             if len(tiers[tier]) >= FANOUT:
-                return last, tiers[tier]
+                return last, _fitting(tiers[tier])
         return None
 
     def replace(self, sub: SubIndex, merged: list[Run], run: Run) -> list[PartMeta]:
@@ -148,6 +161,14 @@ def subs_from_json(raw: list[Any]) -> list[SubIndex]:
         )
         for item in raw
     ]
+
+
+def _fitting(runs: list[Run]) -> list[Run]:
+    """As many of the runs as are merged at a time: two at least, for none of them is full."""
+    rows = accumulate(run.size for run in runs)
+    parts = accumulate(len(run.parts) for run in runs)
+    fits = (r <= MERGED_ROWS and p <= MERGED_PARTS for r, p in zip(rows, parts, strict=True))
+    return runs[: sum(fits)]
 
 
 def _tier(rows: int) -> int:
