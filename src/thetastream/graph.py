@@ -17,6 +17,7 @@ from typing import Any
 
 from thetastream.spec import (
     Arithmetic,
+    Clock,
     Equality,
     JoinSpec,
     Kept,
@@ -24,6 +25,7 @@ from thetastream.spec import (
     RangeKind,
     Routing,
     StreamSpec,
+    clock_of,
     digest,
     more_units,
     range_from,
@@ -170,6 +172,11 @@ class TriSpec:
         return any(length is not None for row in self.reach for length in row)
 
     @property
+    def clock(self) -> Clock:
+        """Which of Spark's watermarks it goes by."""
+        return clock_of(windowed=self.windowed, timed=self.newest is not None)
+
+    @property
     def span(self) -> int | None:
         """The longest time between two members of a result; None without a limit."""
         return longest(self.reach)
@@ -295,6 +302,11 @@ class TreeSpec:
     def windowed(self) -> bool:
         """Whether time limits anything at all."""
         return any(length is not None for row in self.reach for length in row)
+
+    @property
+    def clock(self) -> Clock:
+        """Which of Spark's watermarks all its joins go by, those without a window, too."""
+        return clock_of(windowed=self.windowed, timed=self.steps[-1].timed)
 
     @property
     def span(self) -> int | None:

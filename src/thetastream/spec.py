@@ -81,6 +81,27 @@ class Routing(enum.StrEnum):
     MATRIX = "matrix"
 
 
+class Clock(enum.StrEnum):
+    """Which of Spark's watermarks a join goes by, to leave late tuples out and to expire old ones.
+
+    Spark's watermark is never before 1970: it is there before the first batch, and as long as all
+    it has seen is older.
+    """
+
+    NONE = "none"
+    """None of them: time limits nothing."""
+    MOVED = "moved"
+    """Those after 1970. The one it starts with says nothing about the tuples."""
+    ALL = "all"
+    """The one it starts with, too: what follows the join drops or refuses older results."""
+
+    def watermark(self, spark: int) -> int | None:
+        """What a join makes of Spark's watermark, both in microseconds."""
+        if self is Clock.NONE or (self is Clock.MOVED and spark <= 0):
+            return None
+        return spark
+
+
 @dataclass(frozen=True, kw_only=True)
 class ColumnSpec:
     """A column of a stream that results carry."""
@@ -328,6 +349,16 @@ class JoinSpec:
         return self.window is not None
 
     @property
+    def timed(self) -> bool:
+        """Whether what leaves the units has the time of the newest member."""
+        return self.newest is not None or (self.view is not None and self.view.slice is not None)
+
+    @property
+    def clock(self) -> Clock:
+        """Which of Spark's watermarks it goes by."""
+        return clock_of(windowed=self.windowed, timed=self.timed)
+
+    @property
     def span(self) -> int | None:
         """The longest time between the members of a result; None without a limit."""
         window = self.window
@@ -373,6 +404,13 @@ class JoinSpec:
             else digest(asdict(dataclasses.replace(self.view, every=1))),
             "aggregates": self.after or "none",
         }
+
+
+def clock_of(*, windowed: bool, timed: bool) -> Clock:
+    """Which of Spark's watermarks a join goes by, all its steps and stages alike."""
+    if not windowed:
+        return Clock.NONE
+    return Clock.ALL if timed else Clock.MOVED
 
 
 def _seconds(length: int | None) -> str:

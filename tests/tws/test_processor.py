@@ -98,6 +98,7 @@ class Query:
             self.cache,
             ["report", *names],
             self.typed,
+            self.spec.clock.value,
         )
         handle_rows = made.handleInputRows
 

@@ -52,7 +52,7 @@ class Handle:
         return "runs"
 
 
-asked = shipped.processor(spec, "ab", 1, 0, [], True)
+asked = shipped.processor(spec, "ab", 1, 0, [], True, "none")
 asked.init(Handle())
 asked.close()
 assert "thetastream.runtime.joiner" not in sys.modules

@@ -61,7 +61,14 @@ class Query:
         last = stage + 1 == len(self.spec.stages)
         names = ["report", *COLUMNS.names] if last else PASSED.names
         made = shipped.tri_processor(
-            self.spec.to_json(), stage, f"ab{stage}", 50, self.cache, names, True
+            self.spec.to_json(),
+            stage,
+            f"ab{stage}",
+            50,
+            self.cache,
+            names,
+            True,
+            self.spec.clock.value,
         )
         out: list[pd.DataFrame] = []
         handle_rows = made.handleInputRows

@@ -26,6 +26,7 @@ from thetastream.runtime.results import PASSED, Results
 from thetastream.runtime.router import PACK_DDL
 from thetastream.spec import (
     NEWEST,
+    Clock,
     Fold,
     JoinSpec,
     StreamSpec,
@@ -63,9 +64,13 @@ def build_two(
     *,
     chunk_rows: int,
     cache_bytes: int,
+    clock: Clock | None = None,
     inner: bool = False,
 ) -> DataFrame:
-    """A two-way join; with `inner`, one whose results are a stream of another join."""
+    """A two-way join; with `inner`, one whose results are a stream of another join.
+
+    `clock` is that of the joins it is one of, where there are several.
+    """
     text = spec.to_json()
     derived = [derive(stream, frame) for stream, frame in zip(spec.streams, inputs, strict=True)]
     # Unique for each join that is built: what one query caches is never seen by another.
@@ -76,15 +81,15 @@ def build_two(
     )
     streaming = any(frame.isStreaming for frame in inputs)
     results = Results(_result_type(spec, derived))
-    timed = spec.newest is not None or (spec.view is not None and spec.view.slice is not None)
+    goes_by = (clock or spec.clock) if streaming else Clock.NONE
     joined = packs.groupBy("unit").transformWithStateInPandas(
         statefulProcessor=shipped.processor(
-            text, token, chunk_rows, cache_bytes, results.wire.names, results.typed
+            text, token, chunk_rows, cache_bytes, results.wire.names, results.typed, goes_by.value
         ),
         outputStructType=results.wire,
         outputMode="Append",
-        timeMode="EventTime" if streaming and spec.window is not None else "None",
-        eventTimeColumnName=NEWEST if streaming and timed else "",
+        timeMode=_time_mode(goes_by),
+        eventTimeColumnName=NEWEST if streaming and spec.timed else "",
     )
     if streaming:
         joined = observe(joined, token, inner=inner)
@@ -103,7 +108,7 @@ def build_three(
     text = spec.to_json()
     derived = [derive(stream, frame) for stream, frame in zip(spec.streams, inputs, strict=True)]
     streaming = any(frame.isStreaming for frame in inputs)
-    mode = "EventTime" if streaming and spec.windowed else "None"
+    clock = spec.clock if streaming else Clock.NONE
     results = Results(_columns_type(spec, derived))
     packs = _union(
         frame.mapInArrow(shipped.tri_router(text, stream, VERSION), PACK_DDL)
@@ -122,10 +127,11 @@ def build_three(
                 cache_bytes // len(spec.stages),
                 wire.names,
                 results.typed,
+                clock.value,
             ),
             outputStructType=wire,
             outputMode="Append",
-            timeMode=mode,
+            timeMode=_time_mode(clock),
             eventTimeColumnName=NEWEST if streaming and last and spec.newest is not None else "",
         )
         if streaming:
@@ -147,6 +153,7 @@ def build_tree(
             [found, inputs[stream]],
             chunk_rows=chunk_rows,
             cache_bytes=cache_bytes // len(spec.steps),
+            clock=spec.clock,
             inner=step is not spec.steps[-1],
         )
     columns = [
@@ -156,6 +163,11 @@ def build_tree(
     ]
     newest = [F.col(NEWEST)] if spec.steps[-1].newest is not None else []
     return found.select(*columns, *newest)
+
+
+def _time_mode(clock: Clock) -> str:
+    """Whether Spark tells the units its watermark."""
+    return "None" if clock is Clock.NONE else "EventTime"
 
 
 def _union(frames: Iterable[DataFrame]) -> DataFrame:

@@ -35,7 +35,7 @@ from thetastream.runtime.results import frame_of, passed_frame, report_frame
 from thetastream.runtime.router import HEARTBEAT
 from thetastream.runtime.shipped import States
 from thetastream.runtime.unitkeys import murmur3, unit_key
-from thetastream.spec import JoinSpec
+from thetastream.spec import Clock, JoinSpec
 from thetastream.topology.dispatcher import Pack
 from thetastream.topology.tri import FORWARD, MARK, RESULT, relay
 
@@ -116,6 +116,7 @@ class Setting:
     names: Sequence[str]
     """The columns of what it puts out."""
     typed: bool
+    clock: Clock
 
 
 class _Joiner(ABC):
@@ -131,7 +132,8 @@ class _Joiner(ABC):
     ) -> Iterator[pd.DataFrame]:
         """What one unit puts out for one batch and, last, its report."""
         with _told(self._origin):
-            yield from self._process(murmur3(int(key[0])), frames, _watermark(timers))
+            watermark = self._setting.clock.watermark(timers.getCurrentWatermarkInMs() * 1000)
+            yield from self._process(murmur3(int(key[0])), frames, watermark)
 
     @abstractmethod
     def _process(
@@ -231,12 +233,6 @@ def _told(origin: str) -> Iterator[None]:
         if origin:
             error.detail = f"{error.detail}\n  join built at {origin}".lstrip("\n")
         raise
-
-
-def _watermark(timers: TimerValues) -> int | None:
-    """Spark's watermark in microseconds; zero means that there is none yet."""
-    watermark = timers.getCurrentWatermarkInMs()
-    return watermark * 1000 if watermark > 0 else None
 
 
 def _value_names(meta: PartMeta) -> list[str]:

@@ -74,15 +74,21 @@ def _checker(version: str) -> Callable[[], None]:
 
 
 def processor(
-    spec: str, token: str, chunk_rows: int, cache_bytes: int, names: Sequence[str], typed: bool
+    spec: str,
+    token: str,
+    chunk_rows: int,
+    cache_bytes: int,
+    names: Sequence[str],
+    typed: bool,
+    clock: str,
 ) -> StatefulProcessor:
     """The processor for `transformWithStateInPandas` of a two-way join."""
 
     def joiner(state: States) -> Any:
         from thetastream.runtime.joiner import Joiner, Setting
-        from thetastream.spec import JoinSpec
+        from thetastream.spec import Clock, JoinSpec
 
-        setting = Setting(token, chunk_rows, cache_bytes, names, typed)
+        setting = Setting(token, chunk_rows, cache_bytes, names, typed, Clock(clock))
         return Joiner(state, JoinSpec.from_json(spec), setting)
 
     return _processor(joiner)
@@ -96,14 +102,16 @@ def tri_processor(
     cache_bytes: int,
     names: Sequence[str],
     typed: bool,
+    clock: str,
 ) -> StatefulProcessor:
     """The processor for `transformWithStateInPandas` of a stage of a three-way join."""
 
     def joiner(state: States) -> Any:
         from thetastream.graph import TriSpec
         from thetastream.runtime.joiner import Setting, TriJoiner
+        from thetastream.spec import Clock
 
-        setting = Setting(token, chunk_rows, cache_bytes, names, typed)
+        setting = Setting(token, chunk_rows, cache_bytes, names, typed, Clock(clock))
         return TriJoiner(state, TriSpec.from_json(spec), stage, setting)
 
     return _processor(joiner)

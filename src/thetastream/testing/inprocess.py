@@ -51,7 +51,7 @@ class Batch:
     left: pa.Table
     right: pa.Table
     watermark: int | None = None
-    """In microseconds, as it stands when the batch begins."""
+    """In microseconds, as it stands when the batch begins; None is Spark's first one, 1970."""
 
 
 Script = Sequence[Batch | Sentinel]
@@ -115,7 +115,8 @@ class InProcessJoin:
             list(_cut(self.duck.derive(stream, table), pieces))
             for stream, table in enumerate((batch.left, batch.right))
         ]
-        found = self.duck.recheck(self.runner.batch(inputs, batch.watermark))
+        watermark = self.spec.clock.watermark(batch.watermark or 0)
+        found = self.duck.recheck(self.runner.batch(inputs, watermark))
         return rows_in(found)
 
     def restart(self, state: Mapping[int, UnitState] | None = None) -> None:

@@ -58,7 +58,7 @@ class InProcessQuery:
     def batch(self, inputs: Sequence[pa.Table], watermark: int | None) -> None:
         """Take in a batch of each relation."""
         derived = [[self.duck.derive(n, table)] for n, table in enumerate(inputs)]
-        found = self.runner.batch(derived, watermark)
+        found = self.runner.batch(derived, self.spec.clock.watermark(watermark or 0))
         if self.spec.recheck_sql is not None and found:
             found = self.duck.recheck(found).to_batches()
         self.out += found
