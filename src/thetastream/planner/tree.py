@@ -168,12 +168,17 @@ class _Tree:
             planner = PairPlanner(scope, request, carried)
             # Also what follows from time ranges with other streams.
             planner.within = self.graph.window(joined[0], stream)
+            if planner.within is None and self.graph.windowed:
+                # The window is between other streams: without a time a tuple is in none.
+                for table, column in zip(planner.tables, planner.times, strict=True):
+                    if column is not None:
+                        table.require(column)
             plan = planner.plan(tree)
         else:
             planner = PairPlanner(scope, request.untimed(), carried)
             times = self._time_keys(planner.tables, held, joined, stream)
             plan = planner.plan(tree)
-            spec = self._with_times(plan.spec, times, stream)
+            spec = self._with_times(plan.spec, times, joined, stream)
             window = describe_window(spec.window, left, right)
             plan = replace(
                 plan,
@@ -239,30 +244,31 @@ class _Tree:
                 index = held.index((member, place))
                 members[member] = tables[0].add(Column(stream=0, index=index), form)
                 texts.append(quote(known[member, place]))
-        if not members:
-            return None
-        listed = ", ".join(texts)
-        oldest = tables[0].add_sql(f"least({listed})", kind, Encoding.INTEGER)
-        latest = None
-        if self.timed:
-            latest = tables[0].add_sql(f"greatest({listed})", kind, Encoding.INTEGER)
+        oldest = latest = None
+        if members:
+            listed = ", ".join(texts)
+            oldest = tables[0].add_sql(f"least({listed})", kind, Encoding.INTEGER)
+            if self.timed:
+                latest = tables[0].add_sql(f"greatest({listed})", kind, Encoding.INTEGER)
         mine = tables[1].add(Column(stream=1, index=own), form)
         tables[1].require(Column(stream=1, index=own))
         return _Times(members, oldest, latest, mine)
 
-    def _with_times(self, spec: JoinSpec, times: _Times | None, stream: int) -> JoinSpec:
+    def _with_times(
+        self, spec: JoinSpec, times: _Times | None, joined: list[int], stream: int
+    ) -> JoinSpec:
         if times is None:
             return replace(spec, streams=(replace(spec.streams[0], made=True), spec.streams[1]))
         ranges: list[Range] = list(spec.ranges)
         ahead: list[int | None] = []
-        behind: list[int | None] = []
-        for member in times.members:
+        # Of all members: a new one without a time may come with old ones at any time.
+        behind = [self.graph.reach[stream][member] for member in joined]
+        for member, key in times.members.items():
             there, back = self.graph.reach[member][stream], self.graph.reach[stream][member]
             ahead.append(there)
-            behind.append(back)
             if there is not None or back is not None:
                 window = Window(low=None if back is None else -back, high=there)
-                ranges.append(window_range(window, times.members[member], times.own))
+                ranges.append(window_range(window, key, times.own))
         window = Window(low=_most(behind, sign=-1), high=_most(ahead, sign=1))
         lengths = [abs(end) for end in (window.low, window.high) if end is not None]
         period = archive_period(lengths, self.request) if lengths else None
@@ -283,12 +289,12 @@ class _Times:
     """The places of keys of time."""
 
     members: dict[int, int]
-    oldest: int
+    oldest: int | None
     latest: int | None
     own: int
 
 
 def _most(lengths: list[int | None], *, sign: int) -> int | None:
-    """The longest of them, or none where one has no end."""
+    """The longest of them, or none where one has no end or there is none."""
     finite = [length for length in lengths if length is not None]
-    return sign * max(finite) if len(finite) == len(lengths) else None
+    return sign * max(finite) if finite and len(finite) == len(lengths) else None

@@ -8,7 +8,7 @@ assert multiset(join.rows) == multiset(expected_many(...))
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +32,8 @@ class Arrivals:
 
 
 Script = Sequence[Arrivals | Sentinel]
+Time = str | Mapping[str, str] | None
+"""The event time of all streams, or of those that have one."""
 
 
 def stream_names(count: int) -> tuple[str, ...]:
@@ -49,7 +51,7 @@ class ManyJoin:
         schemas: Sequence[pa.Schema],
         *,
         within: str | None = None,
-        time: str | None = None,
+        time: Time = None,
         options: JoinOptions | None = None,
         chunk_rows: int = 1 << 16,
         hashes: int | None = None,
@@ -59,7 +61,7 @@ class ManyJoin:
             streams={name: column_specs(schema) for name, schema in named.items()},
             predicate=predicate,
             within=within,
-            time=None if time is None else dict.fromkeys(named, time),
+            time=_times(named, time),
             options=options,
             analyst=DuckAnalyst(named),
             fixed_zone=True,
@@ -97,16 +99,18 @@ class ManyJoin:
 
     def _results(self, step: Arrivals) -> pa.Table:
         spec = self.plan.spec
+        # One for all the joins of a tree, as on Spark.
+        watermark = spec.clock.watermark(step.watermark or 0)
         if not isinstance(spec, TreeSpec):
             duck = DuckJoin(spec, hashes=self._hashes)
             inputs = [[duck.derive(n, table)] for n, table in enumerate(step.tables)]
-            return duck.recheck(self.runners[0].batch(inputs, step.watermark))
+            return duck.recheck(self.runners[0].batch(inputs, watermark))
         found = step.tables[spec.order[0]]
         for stream, join, runner in zip(spec.order[1:], spec.steps, self.runners, strict=True):
             duck = DuckJoin(join, hashes=self._hashes)
             left = [] if not found.num_columns else [duck.derive(0, found)]
             right = [duck.derive(1, step.tables[stream])]
-            batches = runner.batch([left, right], step.watermark)
+            batches = runner.batch([left, right], watermark)
             found = duck.recheck(batches) if batches else pa.table({})
         names = [name for columns in spec.output for name in columns]
         return found.select(names) if found.num_columns else found
@@ -150,26 +154,33 @@ def run_many(predicate: str, script: Script, **settings: Any) -> ManyJoin:
 
 
 def expected_many(
-    predicate: str, script: Script, *, within: str | None = None, time: str | None = None
+    predicate: str, script: Script, *, within: str | None = None, time: Time = None
 ) -> list[Row]:
     """What the join must give by definition: cross product of the rows on time, then the filter."""
     steps = [step for step in script if isinstance(step, Arrivals)]
     names = stream_names(len(steps[0].tables))
+    columns = _times(names, time)
     tables = {
-        name: pa.concat_tables([on_time(s.tables[n], time, s.watermark) for s in steps])
+        name: pa.concat_tables(
+            [on_time(s.tables[n], columns.get(name), s.watermark) for s in steps]
+        )
         for n, name in enumerate(names)
     }
     conditions = [f"({to_duckdb(predicate)})"]
     if within is not None:
         length = parse_duration(within, "within")
-        times = ", ".join(f'epoch_us("{name}"."{time}")' for name in names)
+        times = ", ".join(f'epoch_us("{name}"."{column}")' for name, column in columns.items())
         conditions.append(f"greatest({times}) - least({times}) <= {length}")
-        conditions += [f'"{name}"."{time}" IS NOT NULL' for name in names]
-    columns = ", ".join(
+    conditions += [f'"{name}"."{column}" IS NOT NULL' for name, column in columns.items()]
+    selected = ", ".join(
         f'"{name}"."{column}" AS "{result_column(stream, number)}"'
         for stream, (name, table) in enumerate(tables.items())
         for number, column in enumerate(table.column_names)
     )
     listed = ", ".join(f'"{name}"' for name in names)
-    sql = f"SELECT {columns} FROM {listed} WHERE {' AND '.join(conditions)}"
+    sql = f"SELECT {selected} FROM {listed} WHERE {' AND '.join(conditions)}"
     return rows_in(query(sql, **tables))
+
+
+def _times(names: Iterable[str], time: Time) -> dict[str, str]:
+    return dict.fromkeys(names, time) if isinstance(time, str) else dict(time or {})
