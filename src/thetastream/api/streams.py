@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +29,6 @@ __all__ = ["ARRIVAL", "Streams", "sql", "streams"]
 Duration = str | timedelta
 Within = Duration | tuple[Duration, Duration] | None
 
-_QUERY = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*SELECT\b", re.IGNORECASE | re.DOTALL)
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
@@ -163,7 +161,7 @@ class Streams:
 
         `print(plan.explain())` shows it as text; a notebook shows it by itself.
         """
-        if isinstance(predicate, str) and _QUERY.match(predicate):
+        if isinstance(predicate, str) and planner.is_query(predicate):
             return self._plan_query(predicate, time, options or JoinOptions(), delay)[1].join
         return self._plan(predicate, within, time, how, options or JoinOptions(), delay)[1]
 

@@ -6,7 +6,7 @@ from thetastream.planner.duration import format_duration, parse_duration
 from thetastream.planner.finish import Finish
 from thetastream.planner.names import suggestion
 from thetastream.planner.pair import Plan
-from thetastream.planner.parser import parse_query
+from thetastream.planner.parser import is_query, parse_query
 from thetastream.planner.plan import AnyPlan, plan_join
 from thetastream.planner.plan_query import (
     AGGREGATION,
@@ -36,6 +36,7 @@ __all__ = [
     "Query",
     "QueryPlan",
     "format_duration",
+    "is_query",
     "parse_duration",
     "parse_query",
     "plan_join",

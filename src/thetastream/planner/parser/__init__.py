@@ -2,5 +2,6 @@
 
 from thetastream.planner.parser.expressions import parse_predicate
 from thetastream.planner.parser.queries import parse_query
+from thetastream.planner.parser.texts import is_query
 
-__all__ = ["parse_predicate", "parse_query"]
+__all__ = ["is_query", "parse_predicate", "parse_query"]
