@@ -14,6 +14,7 @@ from thetastream.planner import is_query
         "select*from r",
         "\n\t Select r.id",
         "-- one\n-- two\r\nSELECT 1",
+        "-- one\rSELECT 1",
         "/* one *//**/ /* two\nlines */SELECT 1",
         "/* a /* nested */ comment */ SELECT 1",
         "/*/ SELECT 0 */ SELECT 1",

@@ -10,6 +10,7 @@ import re
 from typing import Any, NoReturn
 
 import sqlglot
+from sqlglot import TokenType
 from sqlglot.errors import SqlglotError
 
 from thetastream.errors import ParseError, PredicateError, WindowError
@@ -23,6 +24,16 @@ _NOT_AFTER_ONLINE = (
     words(", FROM . AS / % = == <> != < > <= >= || & | ^ :: [ IS IN NOT LIKE ILIKE RLIKE BETWEEN")
 ) | {"AND", "OR", "DIV"}
 """What follows a column called online, and never the word ONLINE."""
+_QUOTED = "`"
+_IN_QUOTES = frozenset(
+    {
+        TokenType.IDENTIFIER,
+        TokenType.STRING,
+        TokenType.RAW_STRING,
+        TokenType.HEX_STRING,
+        TokenType.HEREDOC_STRING,
+    }
+)
 WINDOW_CALL = "windo_"
 """What the parser gets to see of window(...), which it would take for the clause; as long."""
 
@@ -40,11 +51,11 @@ class Clauses:
         except SqlglotError:
             # The parser meets the same quote or comment and says where it is.
             self.tokens = []
+        self.words = [_word(token) for token in self.tokens]
         self._online(online)
         self._complete()
-        for token, after in zip(self.tokens, self.tokens[1:], strict=False):
-            bare = token.text.upper() == "WINDOW" and not _quoted(self.text, token)
-            if bare and after.text == "(":
+        for place, token in enumerate(self.tokens):
+            if self.words[place : place + 2] == ["WINDOW", "("]:
                 end = token.start + len(WINDOW_CALL)
                 self.source = self.source[: token.start] + WINDOW_CALL + self.source[end:]
         found = [clause for clause in map(self._clause, self._tops()) if clause is not None]
@@ -64,37 +75,33 @@ class Clauses:
         self.source = self.source[:start] + gone + self.source[end:]
 
     def _online(self, is_column: bool) -> None:
-        if len(self.tokens) < 3 or self.tokens[0].text.upper() != "SELECT":
+        if len(self.words) < 3 or self.words[:2] != ["SELECT", "ONLINE"]:
             return
-        word, after, *rest = self.tokens[1:]
-        if word.text.upper() != "ONLINE" or _quoted(self.text, word):
+        word, next_token = self.tokens[1:3]
+        after, *rest = self.words[2:]
+        if after in _NOT_AFTER_ONLINE:
             return
-        if after.text.upper() in _NOT_AFTER_ONLINE:
+        if after == "*" and rest and rest[0] not in ("FROM", ","):
             return
-        if after.text == "*" and rest and rest[0].text.upper() not in ("FROM", ","):
+        if after in ("+", "-") and is_column:
             return
-        if after.text in ("+", "-") and is_column:
-            return
-        if after.text == "(" and after.start == word.end + 1:
+        if after == "(" and next_token.start == word.end + 1:
             return
         self._blank(word.start, word.end + 1)
 
     def _complete(self) -> None:
         """Refuse what the parser reads as if nothing were missing."""
-        said = [token.text.upper() for token in self.tokens]
-        if said and said[-1] == ";" and self.tokens[-1].text == ";":
+        if self.words and self.words[-1] == ";":
             last = self.tokens.pop()
-            said.pop()
+            self.words.pop()
             self._blank(last.start, len(self.text))
-        if not said:
+        if not self.words:
             return
-        if said[0] == "FROM":
+        if self.words[0] == "FROM":
             self._missing(self.tokens[0], "the query does not begin with SELECT")
         ends = ("", "WHERE", "GROUP BY", "HAVING", "JOIN", "WITHIN", "FROM", "ORDER BY", ",", ")")
-        for place, word in enumerate(said):
-            if _quoted(self.text, self.tokens[place]):
-                continue
-            after = said[place + 1] if place + 1 < len(said) else ""
+        for place, word in enumerate(self.words):
+            after = self.words[place + 1] if place + 1 < len(self.words) else ""
             if word in ("ON", "WHERE", "GROUP BY", "HAVING") and after in ends:
                 self._missing(self.tokens[place], f"nothing follows {word}")
             if word in (",", "SELECT") and after in ("", "FROM", ","):
@@ -112,12 +119,10 @@ class Clauses:
     def _tops(self) -> list[int]:
         """Tokens outside of parentheses."""
         depth, found = 0, []
-        for place, token in enumerate(self.tokens):
-            if _quoted(self.text, token):
-                continue
-            if token.text == "(":
+        for place, word in enumerate(self.words):
+            if word == "(":
                 depth += 1
-            elif token.text == ")":
+            elif word == ")":
                 depth -= 1
             elif depth == 0:
                 found.append(place)
@@ -125,31 +130,31 @@ class Clauses:
 
     def _clause(self, place: int) -> tuple[int, int, Within] | None:
         """A window clause that begins at a token: where it stands, and what it says."""
-        word = self.tokens[place].text.upper()
+        word = self.words[place]
         if word not in ("WITHIN", "WINDOW"):
             return None
-        before = self.tokens[place - 1].text.upper() if place else ""
-        after = self.tokens[place + 1].text.upper() if place + 1 < len(self.tokens) else ""
+        before = self.words[place - 1] if place else ""
+        after = self.words[place + 1] if place + 1 < len(self.words) else ""
         if before in (".", "AS", "SELECT", ",") or after in (".", "GROUP"):
             # A name, or WITHIN GROUP after an aggregate.
             return None
         end = place + 1
-        while end < len(self.tokens) and self.tokens[end].text.upper() not in _ENDS:
+        while end < len(self.words) and self.words[end] not in _ENDS:
             end += 1
         inner = self.tokens[place + 1 : end]
         start, stop = self.tokens[place].start, self.tokens[end - 1].end + 1
         if word == "WITHIN":
             if not inner:
                 self._unclear(start, stop)
-            return start, stop, self._within(inner, start, stop)
+            return start, stop, self._within(place + 1, end, start, stop)
         # WINDOW name AS (RANGE INTERVAL ... PRECEDING): both streams look back that far.
-        said = [token.text.upper() for token in inner]
+        said = self.words[place + 1 : end]
         if len(said) < 7 or said[1:4] != ["AS", "(", "RANGE"] or said[-2:] != ["PRECEDING", ")"]:
             return None
         return start, stop, self._length(inner[4:-2], start, stop)
 
-    def _within(self, inner: list[Any], start: int, stop: int) -> Within:
-        said = [token.text.upper() for token in inner]
+    def _within(self, first: int, end: int, start: int, stop: int) -> Within:
+        inner, said = self.tokens[first:end], self.words[first:end]
         if said[-1] not in ("PRECEDING", "FOLLOWING"):
             return self._length(inner, start, stop)
         bounds: dict[str, str] = {}
@@ -194,5 +199,6 @@ def marked(text: str, start: int, end: int) -> str:
     return PredicateError("", text=text, start=start, end=end).detail
 
 
-def _quoted(text: str, token: Any) -> bool:
-    return text[token.start : token.start + 1] in "`'\""
+def _word(token: Any) -> str:
+    """What a token says; a text, or a name in quotes, says nothing, whatever it consists of."""
+    return _QUOTED if token.token_type in _IN_QUOTES else token.text.upper()

@@ -137,8 +137,7 @@ def parse_predicate(text: str, names: Names, functions: Iterable[str] = ()) -> t
         raise ParseError("the predicate is empty", text=text or " ", hint='give "true" for all')
     reader = Reader(text, names, tuple(functions))
     result = reader.read()
-    again = Reader(tree.render(result, names.qualified), names, tuple(functions)).read()
-    if again != result:
+    if reader.read_again(result) != result:
         raise RefusedExpressionError(
             "this expression cannot be rebuilt without a change of meaning",
             text=text,
@@ -166,6 +165,16 @@ class Reader:
         root = self._parse()
         self._vet(root)
         return self._convert(root)
+
+    def read_again(self, expr: tree.Expr) -> tree.Expr:
+        """What is read of a tree's own text: the same tree, if the text says all of it."""
+
+        def full_name(column: tree.Column) -> str:
+            spec = self.names.columns[column.stream][column.index]
+            path = (self.names.streams[column.stream], spec.name, *column.fields)
+            return ".".join(map(tree.quote, path))
+
+        return Reader(tree.render(expr, full_name), self.names, self.functions).read()
 
     def _parse(self) -> exp.Expr:
         if len(self.text) > MAX_TEXT:

@@ -397,8 +397,7 @@ class _QueryReader(Reader):
             # What stands around aggregates is rebuilt by the parser itself; their arguments are
             # checked one by one.
             return
-        again = Reader(tree.render(expr, self.names.qualified), self.names, self.functions)
-        if again.read() != expr:
+        if self.read_again(expr) != expr:
             self._raise(
                 node,
                 "this expression cannot be rebuilt without a change of meaning",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _SELECT = "SELECT"
+_LINE = re.compile(r"[\r\n]")
 _BRACKET = re.compile(r"/\*|\*/")
 
 
@@ -24,8 +25,8 @@ def _after_comments(text: str) -> int:
         if text[place].isspace():
             place += 1
         elif text.startswith("--", place):
-            line = text.find("\n", place)
-            place = len(text) if line < 0 else line + 1
+            line = _LINE.search(text, place)
+            place = len(text) if line is None else line.end()
         elif text.startswith("/*", place):
             place = _after_bracketed(text, place)
         else:
