@@ -10,6 +10,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkValueError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
+from thetastream.api.columns import type_text
 from thetastream.planner import AnalysisFailure
 from thetastream.planner.expression import quote
 from thetastream.spec import ColumnSpec
@@ -67,7 +68,7 @@ class SparkAnalyst:
                     field = product.selectExpr(sql).schema.fields[0]
                 except (AnalysisException, ParseException, PySparkValueError) as error:
                     raise AnalysisFailure(_first_line(error)) from error
-            self._types[question] = field.dataType.simpleString()
+            self._types[question] = type_text(field.dataType)
         return self._types[question]
 
     def with_stream(self, name: str, columns: Sequence[ColumnSpec]) -> SparkAnalyst:
@@ -89,7 +90,7 @@ class SparkAnalyst:
             try:
                 _ = self._spark.sql(f"SELECT {first} <= {second}").schema
                 both = self._spark.sql(f"SELECT coalesce({first}, {second})")
-                return str(both.schema.fields[0].dataType.simpleString())
+                return type_text(both.schema.fields[0].dataType)
             except (AnalysisException, ParseException):
                 return None
 

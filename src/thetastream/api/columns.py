@@ -9,8 +9,10 @@ from typing import NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType
 
 from thetastream.errors import OptionError, UnsupportedColumnError
+from thetastream.planner.expression import quote
 from thetastream.spec import ColumnSpec
 
 
@@ -40,8 +42,25 @@ def column_specs(name: str, frame: DataFrame) -> list[ColumnSpec]:
                 f" {field.dataType.simpleString()}, which Spark cannot send to its Python workers",
                 hint="drop the column, or cast it to a type that travels",
             ) from error
-        specs.append(ColumnSpec(name=field.name, type=field.dataType.simpleString()))
+        specs.append(ColumnSpec(name=field.name, type=type_text(field.dataType)))
     return specs
+
+
+def type_text(kind: DataType) -> str:
+    """The type as Spark's SQL writes it: its short name, with the names of fields in quotes."""
+    match kind:
+        case StructType(fields=fields):
+            inner = (f"{quote(field.name)}:{type_text(field.dataType)}" for field in fields)
+            return f"struct<{','.join(inner)}>"
+        case ArrayType(elementType=element):
+            return f"array<{type_text(element)}>"
+        case MapType(keyType=key, valueType=value):
+            return f"map<{type_text(key)},{type_text(value)}>"
+        case UserDefinedType():
+            # Only the type that it is stored as has a name in SQL.
+            return type_text(kind.sqlType())
+        case _:
+            return kind.simpleString()
 
 
 def output_columns(frames: Mapping[str, DataFrame]) -> list[Output]:

@@ -1,7 +1,8 @@
 """What the planner knows about Spark's types: which can drive a join, and how they are encoded.
 
-Types are Spark's short names, as `DataType.simpleString()` gives them. What takes an analyser
-(types of expressions, the type that two are compared in) is asked from an `Analyst`.
+Types are Spark's short names with the fields of structs in quotes, so that SQL can cast to them.
+What takes an analyser (types of expressions, the type that two are compared in) is asked from an
+`Analyst`.
 """
 
 from __future__ import annotations
