@@ -17,9 +17,11 @@ import thetastream as ts
 from tests.fuzz.cases import keep
 from tests.fuzz.predicates import PredicateFuzzer
 from tests.fuzz.protocol import Budget, Fuzzer, Summary
+from tests.fuzz.queries import QueryFuzzer
 
 FUZZERS: dict[str, Callable[[SparkSession], Fuzzer]] = {
     "predicates": PredicateFuzzer,
+    "queries": QueryFuzzer,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
 
@@ -41,12 +41,19 @@ _OFFSETS["ntz"] = _OFFSETS["timestamp"]
 class Conditions:
     """Random predicates; sides are 0 and 1."""
 
-    def __init__(self, rng: Random, tables: tuple[Table, Table], depth: int = 1) -> None:
+    def __init__(
+        self,
+        rng: Random,
+        tables: tuple[Table, Table],
+        depth: int = 1,
+        others: Sequence[Table] = (),
+    ) -> None:
+        """`others`: tables that are there as well, so that bare names must not mean theirs."""
         self.rng = rng
         self.depth = depth
         self.sides = (
-            Expressions(rng, tables[0], (tables[1],)),
-            Expressions(rng, tables[1], (tables[0],)),
+            Expressions(rng, tables[0], (tables[1], *others)),
+            Expressions(rng, tables[1], (tables[0], *others)),
         )
         self._shared = [f for f in _ORDERED if all(side.has(f) for side in self.sides)]
         self._bands = [f for f in self._shared if f in _OFFSETS]

@@ -218,6 +218,14 @@ def whole_join(scene: Scene, trial: Trial) -> Verdict:
     return Verdict(WRONG, f"{detail} too much {list((found - wanted).elements())[:2]}")
 
 
-def rows_of(frame: DataFrame) -> Counter[str]:
-    """The rows as a bag of texts, in which NaN equals NaN and -0.0 is not 0.0."""
-    return Counter(repr(tuple(row)) for row in frame.collect())
+def rows_of(frame: DataFrame) -> Counter[tuple[str | None, ...]]:
+    """The rows as a bag of texts, in which NaN equals NaN and -0.0 is not 0.0.
+
+    Spark writes them, because Python has no years before 1.
+    """
+    named = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
+    texts = [
+        f"hex({name})" if kind == "binary" else f"CAST({name} AS STRING)"
+        for name, kind in named.dtypes
+    ]
+    return Counter(tuple(row) for row in named.selectExpr(*texts).collect())

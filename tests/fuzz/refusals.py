@@ -30,4 +30,4 @@ def explained(verdict: Verdict) -> tuple[Verdict, str]:
 
 def general(detail: str) -> str:
     """The detail without what differs from case to case."""
-    return re.sub(r"'[^']*'|`[^`]*`|\d+", "…", detail)[:160]
+    return re.sub(r"'[^']*'|`[^`]*`|struct<\S*>|\d+", "…", detail)[:160]

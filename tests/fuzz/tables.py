@@ -249,8 +249,12 @@ def random_tables(
     columns: int = 9,
     families: Sequence[str] = (),
     odd: float = 0.25,
+    rare: float = 0.5,
 ) -> tuple[Table, ...]:
-    """So many tables that draw from the same values; the families are chosen if not given."""
+    """So many tables that draw from the same values; the families are chosen if not given.
+
+    `odd` is how likely odd names are, `rare` how likely a column has rare values.
+    """
     chosen = list(families) or rng.choices(
         list(_FAMILY_WEIGHTS), list(_FAMILY_WEIGHTS.values()), k=columns
     )
@@ -269,7 +273,7 @@ def random_tables(
             name = _name(rng, taken, odd, qualifiers)
             kind = rng.choice(TYPES[family])
             described.append(Column(name, kind, family))
-            pools.setdefault(kind, _pool(rng, kind, family))
+            pools.setdefault(kind, _pool(rng, kind, family, rare))
         cells = [
             (str(number), *(_value(rng, pools[column.type]) for column in described[1:]))
             for number in range(rows)
@@ -278,11 +282,11 @@ def random_tables(
     return tuple(made)
 
 
-def _pool(rng: Random, kind: str, family: str) -> list[str]:
-    common, rare = values_of(kind, family)
+def _pool(rng: Random, kind: str, family: str, rare: float) -> list[str]:
+    common, limits = values_of(kind, family)
     pool = rng.sample(common, min(len(common), rng.randint(3, 6)))
-    if rare and rng.random() < 0.5:
-        pool += rng.sample(rare, min(len(rare), rng.randint(1, 2)))
+    if limits and rng.random() < rare:
+        pool += rng.sample(limits, min(len(limits), rng.randint(1, 2)))
     return pool
 
 
