@@ -381,7 +381,7 @@ def test_a_manifest_that_is_not_ours_is_refused() -> None:
         query.batch(Batch(left=LEFT, right=RIGHT))
     other = Query(planned("r.k = s.k AND r.n > s.n"))
     other.restart(kept)
-    with pytest.raises(FingerprintError, match="predicate changed"):
+    with pytest.raises(FingerprintError, match="predicate, comparisons changed"):
         other.batch(Batch(left=LEFT, right=RIGHT))
 
 

@@ -87,6 +87,11 @@ def to_duckdb(sql: str) -> str:
     return text.replace("XXHASH64(", "HASH(")
 
 
+def quoted(name: str) -> str:
+    """The name as a DuckDB identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def spark_type(kind: pa.DataType) -> str:
     """Spark's short name of an Arrow type."""
     if pa.types.is_decimal128(kind):
@@ -137,7 +142,7 @@ class DuckAnalyst:
             for stream in streams:
                 database.register(stream, self.schemas[stream].empty_table())
             try:
-                listed = ", ".join(f'"{stream}"' for stream in streams)
+                listed = ", ".join(map(quoted, streams))
                 text = f"DESCRIBE SELECT {to_duckdb(sql)} FROM {listed}"
                 found = str(database.execute(text).fetchall()[0][1])
             except duckdb.Error as error:
@@ -238,7 +243,7 @@ class DuckJoin:
         select = ", ".join([f'"{_ROW}"', *(f'{sql} AS "{name}"' for name, sql in keys + values)])
         where = f" WHERE {to_duckdb(described.filter_sql)}" if described.filter_sql else ""
         numbered = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
-        source = f'derived AS "{described.name}"'
+        source = f"derived AS {quoted(described.name)}"
         found = query(f"SELECT {select} FROM {source}{where}", derived=numbered)
         rows = table.take(found.column(_ROW))
         names = [f"c_{number}" for number in range(len(described.columns))]
