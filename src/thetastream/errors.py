@@ -57,6 +57,8 @@ class PredicateError(ThetastreamError, ValueError):
         self.text = text
         self.start = start
         self.end = end if end is not None else start + 1
+        if len(what) > _WIDEST:
+            what = f"{what[:_WIDEST]}…"
         super().__init__(what, detail=_underline(text, self.start, self.end), hint=hint)
 
 
@@ -128,14 +130,28 @@ class CorruptRunError(StateError):
     """Stored bytes do not have the checksum that they were written with."""
 
 
+_WIDEST = 400
+"""How many characters of a line an error shows."""
+
+
 def _underline(text: str, start: int, end: int) -> str:
     """The line of `text` that holds `start`, with a caret line below it."""
     line_start = text.rfind("\n", 0, start) + 1
     line_end = text.find("\n", start)
     line_end = len(text) if line_end < 0 else line_end
-    line = text[line_start:line_end]
     width = max(1, min(end, line_end) - start)
-    return f"  {line}\n  {' ' * (start - line_start)}{'^' * width}"
+    before = after = ""
+    if line_end - line_start > _WIDEST:
+        # As much of a long line as shows the place.
+        first = max(line_start, start - _WIDEST // 3)
+        last = min(line_end, first + _WIDEST)
+        before, after = ("…" if first > line_start else ""), ("…" if last < line_end else "")
+        line_start, line_end = first, last
+        width = min(width, max(1, line_end - start))
+    # What does not print could move the caret, or do something to a terminal.
+    line = "".join(char if char.isprintable() else " " for char in text[line_start:line_end])
+    indent = " " * (len(before) + start - line_start)
+    return f"  {before}{line}{after}\n  {indent}{'^' * width}"
 
 
 def _rebuild(kind: type[ThetastreamError], fields: dict[str, object]) -> ThetastreamError:
