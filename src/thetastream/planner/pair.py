@@ -150,6 +150,7 @@ class PairPlanner:
         )
         period = self._archive_period(window)
         self.scope.names.carry(self.carried, self.recheck)
+        rechecked = frozenset(self.recheck)
         streams = tuple(self._stream(i) for i in range(len(self.scope.names.streams)))
         spec = JoinSpec(
             streams=streams,
@@ -162,7 +163,7 @@ class PairPlanner:
             window=window,
             routing=choice.spec,
             recheck_sql=conjoined(
-                (item for item in conjuncts if item in self.recheck), self.scope.recheck
+                (item for item in conjuncts if item in rechecked), self.scope.recheck
             ),
             archive_period=period,
             session=self.scope.session,
