@@ -34,7 +34,10 @@ _UNITS = {
     "w": WEEK,
 }
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
-_TERM = re.compile(r"\s*([+-]?\d{1,24}(?:\.\d{1,24})?)\s*([A-Za-zµ]+)\s*,?")
+_TERM = re.compile(r"\s*([+-]?\d{1,24}(?:\.\d{1,24})?)\s*([A-Za-zµ]+)\s*,?", re.ASCII)
+
+_LONGEST = 500
+"""How long the text of a length may be."""
 
 MAX_DURATION = 2**62
 """Larger lengths could not be added to a timestamp in 64 bits."""
@@ -64,6 +67,8 @@ def _from_text(text: str, what: str) -> int:
     total = Fraction(0)
     place = 0
     stripped = text.strip()
+    if len(stripped) > _LONGEST:
+        raise WindowError(f"{what} is not a length of time: the text is too long", hint=FORMS)
     if stripped.lower().startswith("interval "):
         stripped = stripped[len("interval ") :]
     while place < len(stripped):
@@ -93,6 +98,8 @@ def _from_text(text: str, what: str) -> int:
 def interval_length(value: str, unit: str | None) -> tuple[int, int] | None:
     """(months, microseconds) of an INTERVAL literal; None when it has another form."""
     text = f"{value} {unit}" if unit is not None else value
+    if len(text) > _LONGEST:
+        return None
     months, micros = 0, Fraction(0)
     place = 0
     while place < len(text):

@@ -16,7 +16,7 @@ from sqlglot.errors import SqlglotError
 from thetastream.errors import ParseError, PredicateError, WindowError
 from thetastream.planner.duration import parse_duration
 from thetastream.planner.functions import words
-from thetastream.planner.parser.expressions import PlainSpark
+from thetastream.planner.parser.expressions import PlainSpark, count_tokens
 from thetastream.planner.window import Within
 
 _ENDS = frozenset({"GROUP BY", "HAVING", "ORDER BY", "LIMIT", "WHERE", "WINDOW", "WITHIN", ";"})
@@ -51,6 +51,7 @@ class Clauses:
         except SqlglotError:
             # The parser meets the same quote or comment and says where it is.
             self.tokens = []
+        count_tokens(self.tokens, text, "query")
         self.words = [_word(token) for token in self.tokens]
         self._online(online)
         self._complete()

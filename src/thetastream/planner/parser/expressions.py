@@ -8,14 +8,15 @@ Spark, the text is refused rather than misread.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-import sqlglot
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError as SqlglotParseError
 from sqlglot.errors import SqlglotError
@@ -27,8 +28,14 @@ from thetastream.planner.expression import Level
 from thetastream.planner.functions import refusal, words
 from thetastream.planner.literals import read_number
 from thetastream.planner.names import Names, Part
+from thetastream.planner.parser.texts import check_text
 
-MAX_TEXT = 100_000
+MAX_TOKENS = 6_000
+"""What the parser takes about half a second for."""
+MAX_INTERVAL = 500
+"""Characters of an interval's text."""
+MAX_TYPE_DIGITS = 4
+"""Of a number in the name of a type, such as DECIMAL(38, 18)."""
 MAX_DEPTH = 200
 """Deeper trees would meet Python's recursion limit somewhere inside the parser or the renderer."""
 
@@ -135,9 +142,14 @@ def parse_predicate(text: str, names: Names, functions: Iterable[str] = ()) -> t
     """The predicate as a tree with its columns resolved; raises a PredicateError with a caret."""
     if not text.strip():
         raise ParseError("the predicate is empty", text=text or " ", hint='give "true" for all')
+    check_text(text, Reader.noun)
     reader = Reader(text, names, tuple(functions))
-    result = reader.read()
-    if reader.read_again(result) != result:
+    try:
+        result = reader.read()
+        same = reader.read_again(result) == result
+    except RecursionError:
+        raise reader.too_deep() from None
+    if not same:
         raise RefusedExpressionError(
             "this expression cannot be rebuilt without a change of meaning",
             text=text,
@@ -160,6 +172,8 @@ class Reader:
         self.functions = functions
         self.source = text
         """What the parser sees: the text, with anything that it would not know blanked out."""
+        self._closing: list[tuple[int, int]] = []
+        self._spans: dict[int, tuple[exp.Expr, int, int]] = {}
 
     def read(self) -> tree.Expr:
         root = self._parse()
@@ -177,10 +191,14 @@ class Reader:
         return Reader(tree.render(expr, full_name), self.names, self.functions).read()
 
     def _parse(self) -> exp.Expr:
-        if len(self.text) > MAX_TEXT:
-            raise ParseError(f"the {self.noun} is too long", text=self.text[:60], hint="shorten it")
+        dialect = PlainSpark()
         try:
-            root = sqlglot.parse_one(self.source, dialect=PlainSpark)
+            tokens = dialect.tokenize(self.source)
+            count_tokens(tokens, self.text, self.noun)
+            found = dialect.parser().parse(tokens, self.source)
+            root = found[0] if len(found) == 1 else exp.Block(expressions=found)
+            if root is None:
+                raise SqlglotParseError("nothing but comments")
         except SqlglotParseError as error:
             start, end = self._error_span(error)
             problem = error.errors[0]["description"] if error.errors else "not an expression"
@@ -202,15 +220,16 @@ class Reader:
                 hint="close it",
             ) from None
         except RecursionError:
-            raise self._too_deep() from None
+            raise self.too_deep() from None
         for node in root.find_all(exp.Anonymous):
             unit = node.expressions[0] if len(node.expressions) == 3 else None
             named = str(node.this).casefold() in _WITH_UNIT
             if named and isinstance(unit, exp.Column) and unit.name.casefold() in _UNITS:
                 unit.replace(exp.Var(this=unit.name))
+        self._closing = _closing(tokens)
         return root
 
-    def _too_deep(self) -> ParseError:
+    def too_deep(self) -> ParseError:
         return ParseError(
             f"the {self.noun} is nested too deeply", text=self.text, hint="simplify it"
         )
@@ -233,7 +252,7 @@ class Reader:
             # Long chains of AND and OR lean to the left and are walked without recursion.
             chain = isinstance(node, (exp.And, exp.Or))
             if depth > MAX_DEPTH:
-                raise self._too_deep()
+                raise self.too_deep()
             self._vet_node(node)
             for child in node.iter_expressions():
                 same = chain and type(child) is type(node)
@@ -267,6 +286,10 @@ class Reader:
         ):
             # The parser would drop the precision, and with it the meaning.
             self._refuse(node, "a cast to a TIME with a precision", "cast to TIME")
+        if isinstance(node, exp.DataTypeParam) and len(node.name) > MAX_TYPE_DIGITS:
+            self._refuse(node, "a type of this size", "Spark's decimals have at most 38 digits")
+        if isinstance(node, exp.Literal) and not node.is_string and not str(node.this).isascii():
+            self._refuse(node, "a number in other digits than 0 to 9", "write it in these")
         if isinstance(node, exp.Interval) and not isinstance(node.this, exp.Literal):
             self._refuse(node, "an interval that is not a literal", "use make_dt_interval()")
         self._vet_operands(node)
@@ -438,20 +461,73 @@ class Reader:
 
     def _span(self, node: exp.Expr) -> tuple[int, int]:
         """Where the node stands: the parser marks leaves only, so parentheses are balanced here."""
-        places = [item.meta for item in node.walk() if "start" in item.meta]
-        if not places:
+        start, end = self._marked(node)
+        if end < 0:
             sample = node.sql(dialect=PlainSpark, comments=False).strip("`'\"${}")
             word = re.match(r"\w+|\S", sample)
             at = self.text.lower().find(word.group().lower()) if word else -1
             return (at, at + len(word.group())) if word and at >= 0 else (0, len(self.text))
-        start = min(int(place["start"]) for place in places)
-        end = max(int(place["end"]) for place in places) + 1
         if isinstance(node, (exp.Anonymous, exp.Paren, exp.Add, exp.Sub, *_COMPARISONS)):
-            open_count = self.text[start:end].count("(") - self.text[start:end].count(")")
-            while open_count > 0 and end < len(self.text):
-                open_count += {"(": 1, ")": -1}.get(self.text[end], 0)
-                end += 1
+            return start, self._closed(start, end)
         return start, end
+
+    def _marked(self, node: exp.Expr) -> tuple[int, int]:
+        """The first and the last place that the parser marked in a node; end is -1 without any."""
+        if id(node) not in self._spans:
+            order = list(node.bfs())
+            for item in reversed(order):
+                start, end = len(self.text), -1
+                if "start" in item.meta:
+                    start, end = int(item.meta["start"]), int(item.meta["end"]) + 1
+                for child in item.iter_expressions():
+                    _, first, last = self._spans[id(child)]
+                    start, end = min(start, first), max(end, last)
+                # Held on to, so that no other node gets its id.
+                self._spans[id(item)] = (item, start, end)
+        return self._spans[id(node)][1:]
+
+    def _closed(self, start: int, end: int) -> int:
+        """The end of a span once the parentheses that are opened in it are closed."""
+        place = bisect.bisect_left(self._closing, (start, 0))
+        while place < len(self._closing) and self._closing[place][0] < end:
+            close = self._closing[place][1]
+            if close >= end:
+                return close + 1
+            place = bisect.bisect_left(self._closing, (close, 0), lo=place + 1)
+        return end
+
+
+def count_tokens(tokens: Sequence[Any], text: str, noun: str) -> None:
+    """Refuse what the parser cannot read in a moment."""
+    if len(tokens) > MAX_TOKENS:
+        raise ParseError(
+            f"the {noun} is too long: it has {len(tokens):,} words and signs",
+            text=text,
+            start=tokens[MAX_TOKENS].start,
+            hint=f"use at most {MAX_TOKENS:,}; a list of values can be a stream of its own",
+        )
+    for token, after in itertools.pairwise(tokens):
+        # The time that the parser takes for it grows with the square of its length.
+        if token.token_type is TokenType.INTERVAL and len(after.text) > MAX_INTERVAL:
+            raise ParseError(
+                f"an interval of {len(after.text):,} characters is too long",
+                text=text,
+                start=token.start,
+                end=after.end + 1,
+                hint="write it as one number and one unit",
+            )
+
+
+def _closing(tokens: Sequence[Any]) -> list[tuple[int, int]]:
+    """The places of all parentheses that open, each with that of the one that closes it."""
+    opened: list[int] = []
+    found = []
+    for token in tokens:
+        if token.token_type is TokenType.L_PAREN:
+            opened.append(token.start)
+        elif token.token_type is TokenType.R_PAREN and opened:
+            found.append((opened.pop(), token.start))
+    return sorted(found)
 
 
 def _level(node: exp.Expr) -> Level:

@@ -24,6 +24,7 @@ from thetastream.planner.functions import AGGREGATES as OTHER_AGGREGATES
 from thetastream.planner.names import Names, suggestion
 from thetastream.planner.parser.clauses import WINDOW_CALL, Clauses, marked
 from thetastream.planner.parser.expressions import PlainSpark, Reader
+from thetastream.planner.parser.texts import MAX_TEXT, check_text
 from thetastream.planner.query import AGGREGATES, Aggregate, Item, Query, Relation, TimeWindow
 from thetastream.spec import ColumnSpec
 
@@ -63,8 +64,12 @@ def parse_query(
     """
     if not text.strip():
         raise ParseError("the query is empty", text=text or " ", hint="write SELECT ... FROM ...")
+    check_text(text, _QueryReader.noun)
     reader = _QueryReader(text, streams, case_sensitive, tuple(functions), hidden or {})
-    return reader.query()
+    try:
+        return reader.query()
+    except RecursionError:
+        raise reader.too_deep() from None
 
 
 class _QueryReader(Reader):
@@ -127,6 +132,10 @@ class _QueryReader(Reader):
         having = root.args.get("having")
         self.aliases = {item.name.casefold(): item.expr for item in items}
         condition = None if having is None else self._expression(having.this, aggregates=True)
+        size = 0 if condition is None else len(tree.render(condition, lambda _: "column"))
+        if size > MAX_TEXT:
+            # A name in HAVING stands for all of its item, each time.
+            self._raise(root, "HAVING is too long once its names are replaced", "shorten it")
         distinct = root.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
             self._refuse(distinct, "DISTINCT ON", "write DISTINCT")
@@ -510,7 +519,12 @@ class _QueryReader(Reader):
         """A part of an item that is grouped by, whatever stands around it."""
         if not self.aggregates_allowed or not self.groups or isinstance(node, _LEAVES):
             return None
-        if any(_aggregate_name(item) for item in node.walk()):
+        inside = list(node.walk())
+        if any(_aggregate_name(item) for item in inside):
+            return None
+        # To read each part of a large item would take long; most differ at first sight.
+        reads = sum(isinstance(item, exp.Column) for item in inside)
+        if all(reads != sum(1 for _ in tree.columns(group)) for group in self.groups):
             return None
         try:
             expr = self._expression(node)
