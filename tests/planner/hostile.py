@@ -234,8 +234,12 @@ class Yes:
     ansi = True
     case_sensitive = False
     parallelism = 4
+    zone = "UTC"
 
     def type_of(self, stream: str, sql: str) -> str:
+        return "boolean"
+
+    def type_over(self, streams: Sequence[str], sql: str) -> str:
         return "boolean"
 
     def common_type(self, left: str, right: str) -> str | None:
