@@ -99,6 +99,8 @@ class _QueryReader(Reader):
         self.aggregates: list[Aggregate] = []
         self.groups: list[tree.Expr] = []
         self.aliases: dict[str, tree.Expr] = {}
+        self.room = MAX_TEXT
+        """Characters that names may still be replaced by."""
         self.window: TimeWindow | None = None
         self.windows_allowed = False
         self.aggregates_allowed = False
@@ -131,11 +133,8 @@ class _QueryReader(Reader):
         items = self._items(root)
         having = root.args.get("having")
         self.aliases = {item.name.casefold(): item.expr for item in items}
+        self.room = MAX_TEXT
         condition = None if having is None else self._expression(having.this, aggregates=True)
-        size = 0 if condition is None else len(tree.render(condition, lambda _: "column"))
-        if size > MAX_TEXT:
-            # A name in HAVING stands for all of its item, each time.
-            self._raise(root, "HAVING is too long once its names are replaced", "shorten it")
         distinct = root.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
             self._refuse(distinct, "DISTINCT ON", "write DISTINCT")
@@ -498,6 +497,12 @@ class _QueryReader(Reader):
         if self.aggregates_allowed and isinstance(node, exp.Column) and len(node.parts) == 1:
             item = self.aliases.get(node.name.casefold())
             if item is not None and not self._is_column(node.name):
+                # A name in HAVING stands for all of its item, each time.
+                self.room -= len(tree.render(item, lambda _: "column"))
+                if self.room < 0:
+                    self._raise(
+                        node, "HAVING is too long once its names are replaced", "shorten it"
+                    )
                 return item
         name = _aggregate_name(node) if self.aggregates_allowed else None
         if name is None:
