@@ -9,27 +9,24 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import json
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from thetastream.spec import (
     Arithmetic,
     Clock,
     Equality,
     JoinSpec,
-    Kept,
     Range,
     RangeKind,
+    Retention,
     Routing,
     StreamSpec,
     clock_of,
+    codec,
     digest,
     more_units,
-    range_from,
-    stream_from,
     streams_fingerprint,
 )
 
@@ -188,35 +185,12 @@ class TriSpec:
 
     def to_json(self) -> str:
         """The spec as text that `from_json` reads."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+        return codec.to_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> TriSpec:
         """The spec that `to_json` wrote."""
-        raw: dict[str, Any] = json.loads(text)
-        plain = ("packed", "recheck_sql", "archive_period", "newest", "after", "session")
-        return cls(
-            streams=tuple(stream_from(stream) for stream in raw["streams"]),
-            edges=tuple(
-                Edge(
-                    equality=Equality(**edge["equality"]) if edge["equality"] else None,
-                    ranges=tuple(range_from(item) for item in edge["ranges"]),
-                    joined=edge["joined"],
-                )
-                for edge in raw["edges"]
-            ),
-            scheme=Scheme(raw["scheme"]),
-            order=tuple(raw["order"]),
-            reach=tuple(tuple(row) for row in raw["reach"]),
-            units=tuple(raw["units"]),
-            placements=tuple(
-                Placement(**{**item, "routing": Routing(item["routing"])})
-                for item in raw["placements"]
-            ),
-            predicate=raw["predicate"],
-            origin=raw["origin"],
-            **{name: raw[name] for name in plain},
-        )
+        return codec.from_json(cls, text)
 
     def fingerprint(self) -> dict[str, str]:
         """Named parts of the query that stored state depends on, each as a short text."""
@@ -260,20 +234,20 @@ class Stage:
             if new != stored and self.spec.edge(new, stored).joined
         )
 
-    def chains(self) -> tuple[Kept, ...]:
+    def chains(self) -> tuple[Retention, ...]:
         """How long what each index holds is kept: of the groups' tuples, then of the packs."""
         spec = self.spec
         stored = []
         for group in self.groups:
             keeps = spec.keeps(group)
             period = None if keeps is None else spec.archive_period
-            stored.append(Kept(spec.streams[group].time, keeps, period))
+            stored.append(Retention(spec.streams[group].time, keeps, period))
         packs = []
         for new, group in self.meetings:
             hub = spec.streams[spec.hub(new, group)]
             # The key after the hub's own says until when a pack matters.
             time = len(hub.keys) if spec.windowed else None
-            packs.append(Kept(time, 0 if spec.windowed else None, spec.archive_period))
+            packs.append(Retention(time, 0 if spec.windowed else None, spec.archive_period))
         return (*stored, *packs)
 
     def fingerprint(self) -> dict[str, str]:

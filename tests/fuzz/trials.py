@@ -35,10 +35,9 @@ from thetastream.api.analyst import SparkAnalyst
 from thetastream.api.columns import column_specs
 from thetastream.engine.runner import Runner
 from thetastream.errors import OptionError, ThetastreamError
-from thetastream.index.part import key_column
 from thetastream.options import JoinOptions
 from thetastream.planner import Plan, parse_duration, plan_join
-from thetastream.spec import JoinSpec
+from thetastream.spec import JoinSpec, carried_column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,7 +275,7 @@ class Scene:
         carried = self._carried[side]
         if column(ROW).to_pylist() != carried.column(0).to_pylist():
             raise AssertionError("the rows came in another order")
-        names = [f"c_{n}" for n in range(len(stream.columns))]
+        names = [carried_column(n) for n in range(len(stream.columns))]
         columns = list(carried.columns)
         keep = None
         for sql, key in zip(_texts(stream), _text_keys(stream), strict=True):
@@ -294,7 +293,7 @@ class Scene:
         """Which pairs the units find."""
         if manner.hashes is not None and spec.equality is not None and not spec.equality.exact:
             inputs = [
-                _collided(batch, key_column(stream, spec.equality.of(side)), manner.hashes)
+                _collided(batch, stream.key_column(spec.equality.of(side)), manner.hashes)
                 for side, (stream, batch) in enumerate(zip(spec.streams, inputs, strict=True))
             ]
         codes = np.zeros(self.pairs.shape, dtype=np.int8)
@@ -368,7 +367,7 @@ def _texts(stream: Any) -> list[str]:
 
 def _text_keys(stream: Any) -> list[str | None]:
     names: list[str | None] = [
-        key_column(stream, n) for n, key in enumerate(stream.keys) if key.column is None
+        stream.key_column(n) for n, key in enumerate(stream.keys) if key.column is None
     ]
     return names if stream.filter_sql is None else [None, *names]
 

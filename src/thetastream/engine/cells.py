@@ -14,7 +14,7 @@ from thetastream.index.fold import Array, Op, by_group, gather, scatter
 from thetastream.index.operands import Groups, Ranks, Selection
 from thetastream.index.part import Tuples
 from thetastream.index.probe import Found, Pairs
-from thetastream.spec import Fold, JoinSpec, Measure
+from thetastream.spec import Fold, JoinSpec, Measure, carried_column
 
 
 class Side:
@@ -36,7 +36,7 @@ class Side:
         """A column's values of some tuples."""
         if isinstance(self.tuples, Selection):
             rows = self.tuples.rows[rows]
-        return self.tuples.batch.column(f"c_{number}").take(pa.array(rows))
+        return self.tuples.batch.column(carried_column(number)).take(pa.array(rows))
 
     def slices(self) -> Int64s:
         """The slice of each tuple's time."""
@@ -56,7 +56,7 @@ class Side:
         key = ("groups", by_time)
         if key not in self.tuples.memo:
             columns = [
-                self.tuples.batch.column(f"c_{value.column}")
+                self.tuples.batch.column(carried_column(value.column))
                 for value in self._view.groups
                 if value.stream == self.stream
             ]
@@ -104,7 +104,7 @@ def operands_of(measure: Measure, sides: Sides, pairs: int) -> list[Operand]:
         return [Operand(Op.ADD, None, np.empty(0, dtype=np.int64))]
     where = 0 if sides[0].stream == measure.value.stream else 1
     side = sides[where]
-    place = side.tuples.batch.schema.get_field_index(f"c_{measure.value.column}")
+    place = side.tuples.batch.schema.get_field_index(carried_column(measure.value.column))
     if measure.fold in (Fold.MIN, Fold.MAX):
         ranks = ranks_of(measure, side)
         return [Operand(Op(measure.fold.value), where, ranks.ranks)]
@@ -120,7 +120,7 @@ def operands_of(measure: Measure, sides: Sides, pairs: int) -> list[Operand]:
 def ranks_of(measure: Measure, side: Side) -> Ranks:
     """The ranks of the values whose extreme a measure is."""
     assert measure.value is not None
-    place = side.tuples.batch.schema.get_field_index(f"c_{measure.value.column}")
+    place = side.tuples.batch.schema.get_field_index(carried_column(measure.value.column))
     return operands.ranked(side.tuples, place, Op(measure.fold.value))
 
 

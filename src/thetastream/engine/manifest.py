@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from thetastream.errors import FingerprintError, ManifestVersionError, StateError
 from thetastream.index.chain import Chain, subs_from_json
 from thetastream.index.part import PartMeta
-from thetastream.spec import Kept
+from thetastream.spec import Retention
 
 FORMAT = 1
 
@@ -27,7 +27,7 @@ class Fingerprinted(Protocol):
 class StateSpec(Fingerprinted, Protocol):
     """What of a join its stored state depends on."""
 
-    def chains(self) -> tuple[Kept, ...]:
+    def chains(self) -> tuple[Retention, ...]:
         """How long the entries of each index of a unit are kept."""
 
 
@@ -98,7 +98,7 @@ def _no_manifest(error: Exception) -> StateError:
     )
 
 
-def _chain(kept: Kept, subs: list[Any]) -> Chain:
+def _chain(kept: Retention, subs: list[Any]) -> Chain:
     return Chain(time=kept.time, keeps=kept.keeps, period=kept.period, subs=subs)
 
 

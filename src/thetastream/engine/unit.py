@@ -24,7 +24,7 @@ from thetastream.index.encoding import Int64s
 from thetastream.index.layout import Stored, TupleLayout
 from thetastream.index.part import Part, PartMeta, SortOrder, Tuples, bundled
 from thetastream.index.probe import Probe
-from thetastream.spec import NEWEST, JoinSpec, StreamSpec, result_column
+from thetastream.spec import NEWEST, JoinSpec, StreamSpec, is_carried, result_column
 from thetastream.topology.dispatcher import Pack
 from thetastream.topology.routes import HOME, PROBE, STORE
 
@@ -268,7 +268,7 @@ def result_batch(
 
 def carried(batch: pa.RecordBatch) -> list[str]:
     """The names of the columns that results carry, in their order; keys are beside them."""
-    return [name for name in batch.schema.names if name.startswith("c_")]
+    return [name for name in batch.schema.names if is_carried(name)]
 
 
 def chunk_limit(chunk_rows: int, *sides: Tuples) -> int:
@@ -285,7 +285,7 @@ def take_limit(chunk_rows: int, *sides: Tuples) -> int:
 
 def on_time(tuples: Tuples, stream: StreamSpec, watermark: int | None) -> Tuples:
     """The tuples that the watermark has not passed; what another join made is never late."""
-    if watermark is None or stream.time is None or stream.made:
+    if watermark is None or stream.time is None or stream.is_join_result:
         return tuples
     kept = tuples.keys[stream.time] >= watermark
     return tuples if kept.all() else tuples.take(np.flatnonzero(kept))

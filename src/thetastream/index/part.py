@@ -89,7 +89,7 @@ class Tuples:
         """The batch's rows with every key of the stream encoded."""
         keys = []
         for number, key in enumerate(stream.keys):
-            column = batch.column(key_column(stream, number))
+            column = batch.column(stream.key_column(number))
             keys.append(encode(column, key.encoding.value))
         return cls(batch, keys)
 
@@ -212,15 +212,6 @@ class Part(Tuples):
         _, starts = self.groups
         group = np.repeat(np.arange(len(starts) - 1, dtype=np.int64), np.diff(starts))
         return (group << bits) + offsets
-
-
-def key_column(stream: StreamSpec, number: int) -> str:
-    """The name of the column that holds a key: the stream's own, or a derived one."""
-    key = stream.keys[number]
-    if key.column is None:
-        return f"k_{number}"
-    names = [None if c.sql else c.name for c in stream.columns]
-    return f"c_{names.index(key.column)}"
 
 
 def sort_order(keys: Sequence[Int64s], order: SortOrder) -> Int64s | None:

@@ -258,7 +258,9 @@ class _Tree:
         self, spec: JoinSpec, times: _Times | None, joined: list[int], stream: int
     ) -> JoinSpec:
         if times is None:
-            return replace(spec, streams=(replace(spec.streams[0], made=True), spec.streams[1]))
+            return replace(
+                spec, streams=(replace(spec.streams[0], is_join_result=True), spec.streams[1])
+            )
         ranges: list[Range] = list(spec.ranges)
         ahead: list[int | None] = []
         # Of all members: a new one without a time may come with old ones at any time.
@@ -275,7 +277,9 @@ class _Tree:
         return replace(
             spec,
             streams=(
-                replace(spec.streams[0], time=times.oldest, latest=times.latest, made=True),
+                replace(
+                    spec.streams[0], time=times.oldest, latest=times.latest, is_join_result=True
+                ),
                 replace(spec.streams[1], time=times.own),
             ),
             ranges=order_ranges(ranges, equality=spec.equality is not None),

@@ -20,7 +20,6 @@ from pyspark.sql.types import (
 )
 
 from thetastream.graph import TreeSpec, TriSpec
-from thetastream.index.part import key_column
 from thetastream.runtime import shipped
 from thetastream.runtime.results import PASSED, Results
 from thetastream.runtime.router import PACK_DDL
@@ -31,6 +30,7 @@ from thetastream.spec import (
     JoinSpec,
     StreamSpec,
     Value,
+    carried_column,
     group_column,
     measure_column,
     result_column,
@@ -181,11 +181,13 @@ def derive(described: StreamSpec, frame: DataFrame) -> DataFrame:
     if described.filter_sql is not None:
         frame = frame.where(described.filter_sql)
     columns = [
-        (_own(column.name) if column.sql is None else F.expr(column.sql)).alias(f"c_{number}")
+        (_own(column.name) if column.sql is None else F.expr(column.sql)).alias(
+            carried_column(number)
+        )
         for number, column in enumerate(described.columns)
     ]
     keys = [
-        F.expr(key.sql).alias(key_column(described, number))
+        F.expr(key.sql).alias(described.key_column(number))
         for number, key in enumerate(described.keys)
         if key.column is None
     ]
@@ -208,7 +210,7 @@ def observe(joined: DataFrame, token: str, *, inner: bool = False) -> DataFrame:
 def _columns_type(spec: JoinSpec | TriSpec, derived: Sequence[DataFrame]) -> StructType:
     """The columns of listed results."""
     fields = [
-        StructField(result_column(stream, number), frame.schema[f"c_{number}"].dataType)
+        StructField(result_column(stream, number), frame.schema[carried_column(number)].dataType)
         for stream, frame in enumerate(derived)
         for number in range(len(spec.streams[stream].columns))
     ]
@@ -222,7 +224,7 @@ def _result_type(spec: JoinSpec, derived: Sequence[DataFrame]) -> StructType:
         return _columns_type(spec, derived)
 
     def type_of(value: Value) -> DataType:
-        return derived[value.stream].schema[f"c_{value.column}"].dataType
+        return derived[value.stream].schema[carried_column(value.column)].dataType
 
     fields = [
         StructField(group_column(number), type_of(value))

@@ -17,9 +17,8 @@ import pyarrow as pa
 import sqlglot
 
 from thetastream.graph import TriSpec
-from thetastream.index.part import key_column
 from thetastream.planner import AnalysisFailure
-from thetastream.spec import ColumnSpec, JoinSpec, result_column
+from thetastream.spec import ColumnSpec, JoinSpec, carried_column, result_column
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -231,12 +230,12 @@ class DuckJoin:
         """The rows that can match, with the columns and keys that travel."""
         described = self._spec.streams[stream]
         keys = [
-            (key_column(described, number), to_duckdb(key.sql))
+            (described.key_column(number), to_duckdb(key.sql))
             for number, key in enumerate(described.keys)
             if key.column is None
         ]
         values = [
-            (f"c_{number}", to_duckdb(column.sql))
+            (carried_column(number), to_duckdb(column.sql))
             for number, column in enumerate(described.columns)
             if column.sql is not None
         ]
@@ -246,7 +245,7 @@ class DuckJoin:
         source = f"derived AS {quoted(described.name)}"
         found = query(f"SELECT {select} FROM {source}{where}", derived=numbered)
         rows = table.take(found.column(_ROW))
-        names = [f"c_{number}" for number in range(len(described.columns))]
+        names = [carried_column(number) for number in range(len(described.columns))]
         columns = [
             found.column(name) if column.sql is not None else rows.column(column.name)
             for name, column in zip(names, described.columns, strict=True)
