@@ -15,12 +15,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import thetastream as ts
 from tests.fuzz.cases import keep
+from tests.fuzz.histories import HistoryFuzzer
 from tests.fuzz.predicates import PredicateFuzzer
 from tests.fuzz.protocol import Budget, Fuzzer, Summary
 from tests.fuzz.queries import QueryFuzzer
 
 FUZZERS: dict[str, Callable[[SparkSession], Fuzzer]] = {
     "predicates": PredicateFuzzer,
+    "histories": HistoryFuzzer,
     "queries": QueryFuzzer,
 }
 

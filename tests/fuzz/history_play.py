@@ -26,7 +26,7 @@ from thetastream.graph import TreeSpec
 from thetastream.planner import AnyPlan
 from thetastream.spec import StreamSpec
 from thetastream.testing.duck import query as duck_query
-from thetastream.testing.duck import to_duckdb
+from thetastream.testing.duck import quoted, to_duckdb
 
 POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -187,8 +187,12 @@ class _Play:
                 continue
             rows = [row for rows in self.history.files(stream.name) for row in rows]
             text = stream.filter_sql or "TRUE"
-            for any_time, condition in ((False, text), (True, text.replace(_TIMED, "TRUE"))):
-                sql = f"SELECT id FROM given WHERE {to_duckdb(condition)}"
+            for any_time, condition in (
+                (False, text),
+                (True, text.replace(f"`{stream.name}`.{_TIMED}", "TRUE")),
+            ):
+                source = f"given AS {quoted(stream.name)}"
+                sql = f"SELECT id FROM {source} WHERE {to_duckdb(condition)}"
                 found = duck_query(sql, given=_table(rows))
                 passing[stream.name, any_time] = set(found.column("id").to_pylist())
         return lambda name, row, any_time: row.id in passing[name, any_time]
