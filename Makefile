@@ -13,8 +13,9 @@ STAMP := $(VENV)/installed
 DEMO_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?=
+FUZZ_ARGS ?=
 
-.PHONY: help venv java demo test check format bench chaos clean
+.PHONY: help venv java demo test check format bench chaos fuzz clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -55,6 +56,9 @@ bench: java $(STAMP) ## all benchmarks into docs/benchmarks (hours; BENCH_ARGS="
 
 chaos: java $(STAMP) ## kill processes over and over and compare with the oracle (minutes)
 	@$(PY) -m pytest -m chaos $(TEST_ARGS)
+
+fuzz: java $(STAMP) ## random joins and queries against Spark's own (FUZZ_ARGS="--seconds 600")
+	@$(PY) -m tests.fuzz $(FUZZ_ARGS)
 
 clean: ## remove what tools, tests and Spark left behind, and .venv
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage \

@@ -6,10 +6,10 @@ py=$1
 shift
 out=$(mktemp)
 "$py" -m pytest -m "not chaos" --ignore-glob="tests/spark/test_[!c]*" --ignore=tests/docs \
-    --ignore=tests/cli/test_run.py "$@" >"$out" 2>&1 &
+    --ignore=tests/fuzz --ignore=tests/cli/test_run.py "$@" >"$out" 2>&1 &
 other=$!
 trap 'kill $other 2>/dev/null; rm -f "$out"; exit 130' INT TERM
-"$py" -m pytest -m "not chaos" tests/cli/test_run.py tests/docs tests/spark \
+"$py" -m pytest -m "not chaos" tests/cli/test_run.py tests/docs tests/fuzz tests/spark \
     --ignore=tests/spark/test_connect.py "$@"
 one=$?
 wait $other

@@ -215,7 +215,9 @@ class Conditions:
         return self.sides[side].value("boolean", self.depth + 1)
 
     def constant(self) -> Node:
-        return Node("boolean", (self.rng.choice(("true", "1 = 1", "false", "NULL", "1 > 2")),))
+        return Node(
+            "boolean", (self.rng.choice(("true", "1 = 1", "false", "(NULL AND true)", "1 > 2")),)
+        )
 
     def function(self) -> Node:
         family = self.rng.choice([f for f in self._shared if f in ("int", "decimal", "string")])

@@ -24,6 +24,7 @@ from tests.fuzz.trials import (
     BOTH_RAISE,
     CRASHED,
     EQUAL,
+    OPEN,
     REFUSED,
     UNEXPLAINED,
     WRONG,
@@ -49,16 +50,19 @@ class PredicateFuzzer:
         *,
         size: int = 150,
         whole: int = 1,
-        shrink: int = 200,
+        shrink: bool = True,
         most: int = 12,
+        families: Sequence[str] = (),
     ) -> None:
         """`size`: predicates for each pair of tables; `whole`: how many of them also run on
-        Spark; `shrink`: whether failures are made small; `most`: how many of them are shown."""
+        Spark; `shrink`: whether failures are made small; `most`: how many of them are shown;
+        `families`: the types of the tables' columns, if they are not to be random."""
         self._spark = spark
         self._size = size
         self._whole = whole
         self._shrink = shrink
         self._most = most
+        self._families = families
 
     def run(self, seed: int, budget: Budget, progress: Progress) -> Summary:
         """Try until the budget is used up; the same seed tries the same."""
@@ -77,7 +81,8 @@ class PredicateFuzzer:
     def replay(self, case: Mapping[str, Any]) -> str | None:
         """What is wrong with a kept case; None if nothing is any more."""
         verdict = self.judged(Case.from_json(dict(case)))
-        return f"{verdict.kind}: {verdict.detail}" if verdict.failed else None
+        bad = verdict.failed or verdict.kind == OPEN
+        return f"{verdict.kind}: {verdict.detail}" if bad else None
 
     def judged(self, case: Case) -> Verdict:
         """What comes of one case."""
@@ -95,7 +100,7 @@ class PredicateFuzzer:
     # -- one scene ------------------------------------------------------------------------------
 
     def _scene(self, rng: Random, size: int, summary: Summary, seen: set[str]) -> None:
-        one, two = random_tables(rng, rows=rng.choice((12, 12, 5)))
+        one, two = random_tables(rng, rows=rng.choice((12, 12, 5)), families=self._families)
         setting = Setting(ansi=rng.random() < 0.6, zone=rng.choice(ZONES))
         scene = Scene(self._spark, (one, two), setting)
         conditions = Conditions(rng, (one, two), depth=rng.choice((1, 1, 2)))
@@ -174,7 +179,7 @@ def count(summary: Summary, verdict: Verdict, reason: str) -> None:
     """Add a verdict to the summary."""
     summary.done += 1
     summary.counts[verdict.kind] += 1
-    if verdict.kind in (REFUSED, UNEXPLAINED):
+    if verdict.kind in (REFUSED, UNEXPLAINED, OPEN):
         summary.refusals[reason] += 1
     if verdict.kind == EQUAL:
         shares = {0.0: "no pair", 1.0: "all pairs"}

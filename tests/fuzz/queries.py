@@ -25,6 +25,7 @@ from tests.fuzz.trials import (
     EARLY,
     EQUAL,
     LENIENT,
+    OPEN,
     REFUSED,
     UNEXPLAINED,
     WRONG,
@@ -150,7 +151,8 @@ class QueryFuzzer:
     def replay(self, case: Mapping[str, Any]) -> str | None:
         """What is wrong with a kept case; None if nothing is any more."""
         verdict = explained(self.judged(QueryCase.from_json(dict(case))))[0]
-        return f"{verdict.kind}: {verdict.detail}" if verdict.failed else None
+        bad = verdict.failed or verdict.kind == OPEN
+        return f"{verdict.kind}: {verdict.detail}" if bad else None
 
     def judged(self, case: QueryCase) -> Verdict:
         """What comes of one case."""
@@ -171,7 +173,7 @@ class QueryFuzzer:
     ) -> None:
         summary.done += 1
         summary.counts[verdict.kind] += 1
-        if verdict.kind in (REFUSED, UNEXPLAINED):
+        if verdict.kind in (REFUSED, UNEXPLAINED, OPEN):
             summary.refusals[reason] += 1
         if verdict.kind == EQUAL:
             summary.counts["some rows" if verdict.share else "no rows"] += 1

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 
-from tests.fuzz.trials import REFUSED, UNEXPLAINED, Verdict
+from tests.fuzz.trials import ACCEPTED, OPEN, REFUSED, UNEXPLAINED, Verdict
 
 DOCUMENTED: tuple[tuple[str, str], ...] = (
     (r"AmbiguousColumnError: ", "a bare name that several streams have"),
     (r"no two tuples can be within the window", "a window that nothing fits"),
-    (r"has no place in a join predicate", "a construct outside of the list"),
+    (r"has no place in a (join predicate|query over streams)", "a construct outside of the list"),
+    (r"the predicate compares \w+ with no other stream", "a cross join that is not asked for"),
+    (r"two columns of the result would be called", "two columns of one name"),
+    (r"needs a window", "results whose state would never end"),
+    (r"the variable '.*' of a lambda has the name of", "a lambda variable that hides a name"),
     (r"is not among the functions", "a function outside of the list"),
     (r"cannot be rebuilt without a change of meaning", "text that cannot be rebuilt safely"),
     (r"nested too deeply", "text that is nested too deeply"),
@@ -18,9 +22,23 @@ DOCUMENTED: tuple[tuple[str, str], ...] = (
 docs/semantics.md."""
 
 
+OPEN_DEFECTS: tuple[tuple[str, str], ...] = (
+    (r"Spark does not compare struct<", "structs whose fields have different names"),
+    (r"no stream has a column '(HOUR|DAY|SECOND)'", "the unit of timestampadd() as a column"),
+    (r"the predicate is not in Spark SQL", "columns and streams with the name of a keyword"),
+    (r"ParseError: something is missing here", "an empty string in a query"),
+)
+"""Defects that are known and not mended yet; each has a kept case that is marked as open."""
+
+
 def explained(verdict: Verdict) -> tuple[Verdict, str]:
     """The verdict with a refusal judged by its reason, and the reason in a few words."""
-    if verdict.kind != REFUSED:
+    if verdict.kind not in (REFUSED, ACCEPTED):
+        return verdict, ""
+    for pattern, reason in OPEN_DEFECTS:
+        if re.search(pattern, verdict.detail):
+            return Verdict(OPEN, verdict.detail), reason
+    if verdict.kind == ACCEPTED:
         return verdict, ""
     for pattern, reason in DOCUMENTED:
         if re.search(pattern, verdict.detail):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from random import Random
 from typing import Any
 
@@ -125,7 +124,7 @@ that these occur inside predicates only."""
 
 _COMMON: dict[str, tuple[str, ...]] = {
     "int": ("'0'", "'1'", "'2'", "'3'", "'4'", "'-1'", "'7'", "'100'"),
-    "float": ("'0.0'", "'1.0'", "'1.5'", "'2.0'", "'0.1'", "'0.3'", "'-1.0'", "'3.0'"),
+    "float": ("'0.0'", "'1.0'", "'1.5'", "'2.0'", "'0.1'", "'0.3'", "'-1.0'", "'NaN'", "'-0.0'"),
     "string": ("''", "'a'", "'A'", "'ab'", "'abcdefgh'", "'abcdefghi'", "'abcdefghj'", "'1'"),
     "binary": ("X''", "X'61'", "X'6162'", "X'00'", "X'0000'", "X'FF'", "X'6162636465666768'"),
     "boolean": ("true", "false"),
@@ -150,7 +149,7 @@ _COMMON: dict[str, tuple[str, ...]] = {
     ),
 }
 _RARE: dict[str, tuple[str, ...]] = {
-    "float": ("'NaN'", "'-0.0'", "'Infinity'", "'-Infinity'", "'16777217'", "'1e38'", "'1e-45'"),
+    "float": ("'NaN'", "'Infinity'", "'-Infinity'", "'16777217'", "'1e38'", "'1e-45'"),
     "string": ("'ä'", "'Ä'", "'a '", "'%'", "'日本'", "'ß'", "'abcdefgh\\u0000'", "'2026-03-29'"),
     "binary": ("X'FFFFFFFFFFFFFFFF'", "X'6162636465666769'", "X'6162636465666768FF'"),
     "boolean": (),
@@ -178,9 +177,16 @@ def _decimals(kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
     def texts(values: Sequence[int]) -> tuple[str, ...]:
         kept = dict.fromkeys(value for value in values if abs(value) <= most)
-        return tuple(f"'{Decimal(value).scaleb(-scale):f}'" for value in kept)
+        return tuple(f"'{_decimal(value, scale)}'" for value in kept)
 
     return texts(common), texts(rare)
+
+
+def _decimal(value: int, scale: int) -> str:
+    digits = f"{abs(value):0{scale + 1}d}"
+    point = len(digits) - scale
+    sign = "-" if value < 0 else ""
+    return f"{sign}{digits[:point]}.{digits[point:]}" if scale else f"{sign}{digits}"
 
 
 def values_of(column_type: str, family: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
