@@ -24,6 +24,7 @@ FUZZERS: dict[str, Callable[[SparkSession], Fuzzer]] = {
     "predicates": PredicateFuzzer,
     "histories": HistoryFuzzer,
     "queries": QueryFuzzer,
+    "histories": HistoryFuzzer,
 }
 
 

@@ -61,9 +61,15 @@ class Conditions:
         self._weights = {
             family: min(len(table.of(family)) for table in tables) or 0.3 for family in self._shared
         }
-        self._classes: list[tuple[float, Callable[[], Node]]] = [
+        self._mixed = [
+            pair
+            for one, two in _MIXED
+            for pair in ((one, two), (two, one))
+            if self.sides[0].has(pair[0]) and self.sides[1].has(pair[1])
+        ]
+        classes: list[tuple[float, Callable[[], Node]]] = [
             (4, self.equality),
-            (1.5, self.mixed),
+            (1.5 if self._mixed else 0, self.mixed),
             (4, self.band),
             (2, self.difference),
             (3, self.inequality),
@@ -72,7 +78,7 @@ class Conditions:
             (1.2, self.either),
             (1.2, self.negated),
             (1, self.member),
-            (0.7, self.alike),
+            (0.7 if "string" in self._shared else 0, self.alike),
             (0.8, self.chosen),
             (1, self.lambdas),
             (1, self.composite),
@@ -80,6 +86,7 @@ class Conditions:
             (0.3, self.constant),
             (1, self.function),
         ]
+        self._classes = [(weight, made) for weight, made in classes if weight]
 
     def predicate(self) -> Node:
         """One to four conjuncts."""
@@ -102,7 +109,7 @@ class Conditions:
         return filled("boolean", "? = ?", *self._turned(one, two))
 
     def mixed(self) -> Node:
-        first, second = self._turned(*self.rng.choice(_MIXED))
+        first, second = self.rng.choice(self._mixed)
         op = self.rng.choice(("=", "=", *_OPS, "<=>"))
         one, two = self._side(0, first), self._side(1, second)
         return filled("boolean", f"? {op} ?", *self._turned(one, two))

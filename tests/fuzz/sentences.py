@@ -39,24 +39,24 @@ class Sentence:
         """The query as the library takes it."""
         within = "" if self.within is None else f" WITHIN {self.within} {self.side}".rstrip()
         head = "SELECT DISTINCT" if self.distinct else "SELECT"
-        return f"{head} {', '.join(self.items)} FROM {self._from()}{self._where()}{within}" + (
-            self._tail()
-        )
+        return f"{head} {self._named()} FROM {self._from()}{self._where()}{within}{self._tail()}"
 
     def spark(self) -> str:
         """The same query for Spark, with the window as a condition."""
-        items = [f"{item} AS i{number}" for number, item in enumerate(self.items)]
         if not self.distinct:
             window = self._window()
             where = self._where(*window)
-            return f"SELECT {', '.join(items)} FROM {self._from()}{where}{self._tail()}"
+            return f"SELECT {self._named()} FROM {self._from()}{where}{self._tail()}"
         # Duplicates are dropped within slices of time as long as the window.
         assert self.within is not None
         length = parse_duration(self.within, "within")
         newest = f"floor(unix_micros({self._extreme('greatest')}) / {length}.0D) AS slice"
-        inner = f"SELECT DISTINCT {', '.join(items)}, {newest} FROM {self._from()}"
-        names = ", ".join(f"i{number}" for number in range(len(items)))
+        inner = f"SELECT DISTINCT {self._named()}, {newest} FROM {self._from()}"
+        names = ", ".join(f"i{number}" for number in range(len(self.items)))
         return f"SELECT {names} FROM ({inner}{self._where(*self._window())})"
+
+    def _named(self) -> str:
+        return ", ".join(f"{item} AS i{number}" for number, item in enumerate(self.items))
 
     def _from(self) -> str:
         return ", ".join(f"{quote(table)} AS {quote(alias)}" for table, alias in self.relations)
