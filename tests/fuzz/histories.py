@@ -23,7 +23,7 @@ from thetastream.errors import ThetastreamError
 SHRINKS = 30
 """Smaller histories that are tried to explain a failure."""
 KINDS = ("rows", "rows", "rows", "select", "distinct", "distinct", "window", "window", "running")
-LENGTHS = (0, 1, 1000, 1500, SECOND, SECOND, 2 * SECOND, 2 * SECOND, 5 * SECOND, 5 * SECOND)
+LENGTHS = (0, 1500, *(length * SECOND for length in (1, 1, 2, 2, 5, 5, 5, 9)))
 DELAYS = (0, 1, 1500, SECOND, 2 * SECOND, 3 * SECOND + 1, 5 * SECOND, 9 * SECOND)
 NOW = 1_700_000_000 * SECOND
 BASES = (NOW, NOW, NOW, 0, 3 * SECOND)
@@ -189,9 +189,11 @@ def _conditions(rng: random.Random, names: Sequence[str]) -> list[Condition]:
         other = rng.choice(names[:place])
         pair = (other, name) if rng.random() < 0.7 else (name, other)
         kinds = rng.choices(
-            ("equal", "band", "less", "unequal"), (5, 3, 2, 1), k=1 + (rng.random() < 0.3)
+            ("equal", "band", "less", "unequal"), (5, 3, 2, 2), k=1 + (rng.random() < 0.2)
         )
-        found += [Condition(kind, pair, high=rng.choice((0, 1))) for kind in dict.fromkeys(kinds)]
+        found += [
+            Condition(kind, pair, high=rng.choice((0, 1, 1))) for kind in dict.fromkeys(kinds)
+        ]
     if rng.random() < 0.3:
         found.append(Condition("filter", (rng.choice(names),), low=rng.choice((0, 1))))
     return found
@@ -283,7 +285,7 @@ class _Maker:
         timed = question.kind in ("distinct", "window")
         self.base = rng.choice(BASES if timed else (*BASES, OLD))
         self.ahead = rng.random() < 0.1
-        self.few = rng.choice((2, 2, 4))
+        self.few = rng.choice((1, 2, 2, 3))
         self.most = {2: 6, 3: 4, 4: 3}[len(names)]
         self.times: list[int] = []
         self.count = 0
@@ -295,7 +297,7 @@ class _Maker:
         for _ in range(count):
             self.count += 1
             key = None if rng.random() < 0.06 else rng.randrange(self.few)
-            number = None if rng.random() < 0.06 else rng.randrange(4)
+            number = None if rng.random() < 0.06 else rng.randrange(3)
             made.append(Row(self.count, key, number, self._time()))
         return tuple(made)
 
@@ -308,7 +310,7 @@ class _Maker:
         if draw < 0.24 and (mark or self.base <= 3 * SECOND):
             made = mark + rng.choice((-MILLISECOND, -1, 0, 0, 0, 1, 999, MILLISECOND))
         elif draw < 0.55 and self.times:
-            edge = rng.choice((*(self.question.within or (SECOND,)), SECOND))
+            edge = rng.choice((*(self.question.within or (SECOND,)), SECOND, 0, 0))
             made = rng.choice(self.times) + rng.choice((-1, 1)) * edge + rng.choice((-1, 0, 0, 1))
         elif draw < 0.59 and self.ahead:
             made = AHEAD
