@@ -178,6 +178,12 @@ class TriSpec:
         """The longest time between two members of a result; None without a limit."""
         return longest(self.reach)
 
+    @property
+    def longest_reach(self) -> int:
+        """The longest time between two members of a result, of those that have a limit."""
+        found = [abs(length) for row in self.reach for length in row if length is not None]
+        return max(found, default=0)
+
     def allows(self, name: str, stored: str) -> bool:
         """Whether a part of the fingerprint may have been otherwise without losing a result."""
         spread = all(item.routing is Routing.RANDOM for item in self.placements)
@@ -247,7 +253,8 @@ class Stage:
             hub = spec.streams[spec.hub(new, group)]
             # The key after the hub's own says until when a pack matters.
             time = len(hub.keys) if spec.windowed else None
-            packs.append(Retention(time, 0 if spec.windowed else None, spec.archive_period))
+            keeps = 0 if spec.windowed else None
+            packs.append(Retention(time, keeps, spec.archive_period, spec.longest_reach))
         return (*stored, *packs)
 
     def fingerprint(self) -> dict[str, str]:

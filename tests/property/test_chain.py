@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +27,7 @@ class Store:
         self.chain = Chain(**self.arguments, subs=[])
         self.content: dict[str, list[int]] = {}
         self.made = 0
+        self.watermark: int | None = None
         self.written = 0
 
     def run(self, times: list[int], pieces: int = 1, part_rows: float = math.inf) -> Run:
@@ -42,7 +45,10 @@ class Store:
         return Run(tuple(metas))
 
     def insert(self, times: list[int], pieces: int = 1, part_rows: float = math.inf) -> None:
-        self.chain.insert(self.run(times, pieces, part_rows))
+        groups = self.chain.apart(np.array(times), self.watermark)
+        for rows in [range(len(times))] if groups is None else groups:
+            run = self.run([times[row] for row in rows], pieces, part_rows)
+            self.chain.insert(run, self.watermark)
         rounds = 0
         while (due := self.chain.merge_due()) is not None:
             sub, runs = due
@@ -56,6 +62,7 @@ class Store:
             assert rounds < 100, "merging comes to an end"
 
     def expire(self, watermark: int | None) -> list[int]:
+        self.watermark = watermark
         return [t for part in self.chain.expire(watermark) for t in self.content.pop(part.id)]
 
     def tuples(self) -> Counter[int]:
@@ -71,7 +78,7 @@ class Store:
         self.chain = Chain(**self.arguments, subs=subs_from_json(raw))
 
 
-times = st.integers(0, 300)
+times = st.integers(0, 300) | st.integers(0, 10**8)
 batches = st.lists(st.lists(times, min_size=1, max_size=6), min_size=1, max_size=25)
 
 
@@ -211,9 +218,119 @@ def test_a_sealed_slice_is_merged_once_and_then_left_alone() -> None:
 
 def test_large_runs_are_not_rewritten_when_a_slice_is_sealed() -> None:
     store = Store(keeps=1000, period=10)
-    big = [5] * SETTLED_ROWS
+    big = [0] + [5] * SETTLED_ROWS
     store.insert([*big])
     written = store.written
-    store.insert([0, 20])
+    store.insert([7, 12])
     assert store.chain.subs[-1].sealed
     assert store.written == written + 2
+
+
+FAR = 10**9
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    batches=st.lists(
+        st.tuples(
+            st.integers(0, 20),  # how much later than the batch before
+            st.integers(0, 4),  # rows on time
+            st.lists(st.integers(FAR, 100 * FAR), max_size=3),
+        ),
+        min_size=1,
+        max_size=60,
+    ),
+    keeps=st.integers(0, 60),
+    period=st.integers(1, 20),
+    lag=st.integers(0, 60),
+)
+def test_times_far_ahead_keep_nothing_but_themselves(
+    batches: list[tuple[int, int, list[int]]], keeps: int, period: int, lag: int
+) -> None:
+    store, model = (Store(keeps=keeps, period=period) for _ in range(2))
+    now, ahead = 1000, 0
+    for later, count, outliers in batches:
+        now += later
+        rows = [now + place % 5 for place in range(count)]
+        for one, mine in ((store, rows + outliers), (model, rows)):
+            one.expire(now - lag)
+            if mine:
+                one.insert(mine)
+            one.reopen()
+        ahead += len(outliers)
+        stored = store.tuples()
+        near = {t: n for t, n in stored.items() if t < FAR}
+        assert near == model.tuples()
+        assert sum(stored.values()) - sum(near.values()) == ahead
+
+
+@pytest.mark.parametrize("offset", [3, 8, 50, 1000])
+def test_a_clock_that_is_ahead_costs_a_few_runs(offset: int) -> None:
+    """Its rows are apart from the others by so many windows, in every batch."""
+    window, period, batch = 100, 10, 5
+    store, model = (Store(keeps=window, period=period) for _ in range(2))
+    most = 0
+    for number in range(1000):
+        now = number * batch
+        for one, ahead in ((store, [now + offset * window + 2]), (model, [])):
+            one.expire(now - window)
+            one.insert([now, now + 1, now + 4, *ahead])
+        near = sum(n for t, n in store.tuples().items() if t % batch != 2)
+        own = sum(n for t, n in store.tuples().items()) - near
+        assert near <= 1.2 * sum(model.tuples().values())
+        # A row of that clock lives for its offset and then as long as others; some stay longer.
+        assert own <= 2 * (offset + 3) * window / batch
+        most = max(most, store.runs() - model.runs())
+    assert most <= 40
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_random_times_ahead_cost_a_logarithm_of_runs(count: int) -> None:
+    rng = np.random.default_rng(1)
+    store, model = (Store(keeps=100, period=10) for _ in range(2))
+    for number in range(1000):
+        now = number * 5
+        ahead = (FAR + 10 ** rng.uniform(4, 14, count)).astype(np.int64)
+        for one, more in ((store, ahead.tolist()), (model, [])):
+            one.expire(now - 100)
+            one.insert([now, now + 1, now + 4, *more])
+        assert sum(store.tuples().values()) <= sum(model.tuples().values()) + (number + 1) * count
+        assert store.runs() <= model.runs() + 200
+    assert any(run.rows > 1 for sub in store.chain.subs for run in sub.runs)
+
+
+def test_a_batch_of_long_ago_until_now_is_one_run() -> None:
+    store = Store(keeps=100, period=10)
+    for number in range(5):
+        store.insert(list(range(number * 10_000, number * 10_000 + 10_000, 7)))
+        assert store.runs() == number + 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    drawn=st.lists(
+        st.integers(-50, 500) | st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=40
+    ),
+    keeps=st.integers(-20, 60),
+    period=st.integers(1, 20),
+    watermark=st.none() | st.integers(-100, 100),
+)
+def test_a_batch_is_divided_at_gaps_into_a_few_groups(
+    drawn: list[int], keeps: int, period: int, watermark: int | None
+) -> None:
+    chained = Chain(time=TIME, keeps=keeps, period=period, subs=[])
+    groups = chained.apart(np.array(drawn), watermark)
+    near = max(keeps, 10 * period)
+    end = (min(drawn) if watermark is None else watermark) - keeps
+    if groups is None:
+        groups = [np.arange(len(drawn))]
+    assert 1 <= len(groups) <= 4
+    assert sorted(row for rows in groups for row in rows.tolist()) == [*range(len(drawn))]
+    parts = [sorted(drawn[row] for row in rows) for rows in groups]
+    for one, two in itertools.pairwise(parts):
+        assert two[0] - one[-1] > near
+        assert two[0] - end > 2 * max(near, one[0] - end)
+    if len(parts) < 4:
+        for part in parts:
+            jumps = [(one, two) for one, two in itertools.pairwise(part) if two - one > near]
+            assert all(two - end <= 2 * max(near, part[0] - end) for _, two in jumps)

@@ -246,9 +246,9 @@ def test_packs_are_not_cut_because_of_their_members() -> None:
     hubs, members = tuples(layout.hub, 4), tuples(layout.member, 500)
     pairs = Links(hubs, np.repeat(np.arange(4), 500), members, np.tile(np.arange(500), 4))
     with patch.object(layout_module, "PART_BYTES", int(members.batch.nbytes)):
-        assert len(list(layout.cut(pairs))) == 1
+        assert len(list(layout.cut(pairs, layout.latest(pairs)))) == 1
     with patch.object(layout_module, "PART_BYTES", 4 * 500):
-        pieces = list(layout.cut(pairs))
+        pieces = list(layout.cut(pairs, layout.latest(pairs)))
     assert [len(piece) for piece in pieces] == [1] * 4
     assert sum(piece.pairs for piece in pieces) == 2000
 

@@ -99,7 +99,7 @@ def _no_manifest(error: Exception) -> StateError:
 
 
 def _chain(kept: Retention, subs: list[Any]) -> Chain:
-    return Chain(time=kept.time, keeps=kept.keeps, period=kept.period, subs=subs)
+    return Chain(time=kept.time, keeps=kept.keeps, period=kept.period, life=kept.life, subs=subs)
 
 
 def compare(stored: dict[str, str], spec: Fingerprinted, what: str) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
 from thetastream import arrow
 from thetastream.engine.manifest import Manifest
 from thetastream.index.chain import Run
-from thetastream.index.layout import Layout, Stored
-from thetastream.index.packing import Packs
-from thetastream.index.part import Part, PartMeta
+from thetastream.index.encoding import Int64s
+from thetastream.index.layout import Layout, PackLayout, Stored, TupleLayout
+from thetastream.index.packing import Links, Packs
+from thetastream.index.part import Part, PartMeta, Tuples
+
+_Stored = TypeVar("_Stored", bound=Stored)
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Shelf:
         self._store = store
         self._fresh: dict[str, Stored] = {}
         self._dropped: list[PartMeta] = []
+        self._watermark: int | None = None
 
     @property
     def made(self) -> Iterable[Stored]:
@@ -84,12 +88,39 @@ class Shelf:
 
     def expire(self, watermark: int | None) -> None:
         """Drop what nothing to come can match."""
+        self._watermark = watermark
         for chain in self._manifest.chains:
             self._dropped += chain.expire(watermark)
 
-    def add(self, chain: int, parts: Iterable[Stored]) -> None:
-        """A run of parts; nothing is written yet, it may still be merged."""
-        self._manifest.chains[chain].insert(self._run(chain, parts))
+    def store(self, chain: int, tuples: Tuples) -> None:
+        """Add a run of sorted tuples; nothing is written yet, it may still be merged."""
+        layout = self._layouts[chain]
+        assert isinstance(layout, TupleLayout)
+        time = layout.stream.time
+        groups = None if time is None else self._apart(chain, tuples.keys[time])
+        for some in [tuples] if groups is None else map(tuples.take, groups):
+            self._add(chain, layout.cut(some))
+
+    def pack(self, chain: int, pairs: Links) -> list[Packs]:
+        """Add a run of pairs as packs; what came of them."""
+        layout = self._layouts[chain]
+        assert isinstance(layout, PackLayout)
+        latest = layout.latest(pairs)
+        groups = self._apart(chain, latest)
+        if groups is None:
+            return self._add(chain, layout.cut(pairs, latest))
+        found = []
+        for rows in groups:
+            found += self._add(chain, layout.cut(pairs.keep(rows), latest[rows]))
+        return found
+
+    def _apart(self, chain: int, times: Int64s) -> list[Int64s] | None:
+        return self._manifest.chains[chain].apart(times, self._watermark)
+
+    def _add(self, chain: int, parts: Iterable[_Stored]) -> list[_Stored]:
+        made = list(parts)
+        self._manifest.chains[chain].insert(self._run(chain, made), self._watermark)
+        return made
 
     def _run(self, chain: int, parts: Iterable[Stored]) -> Run:
         metas = []
@@ -108,7 +139,7 @@ class Shelf:
             )
         return Run(tuple(metas))
 
-    def merge(self, watermark: int | None) -> None:
+    def merge(self) -> None:
         """Merge the runs that are due."""
         for number, chain in enumerate(self._manifest.chains):
             while (due := chain.merge_due()) is not None:
@@ -118,7 +149,7 @@ class Shelf:
                     # Some tuples are so large that only few fit into memory: nothing is rewritten.
                     chain.replace(sub, runs, Run(tuple(m for run in runs for m in run.parts)))
                     continue
-                merged = self._run(number, self._layouts[number].merged(parts, watermark))
+                merged = self._run(number, self._layouts[number].merged(parts, self._watermark))
                 self._dropped += chain.replace(sub, runs, merged)
 
     def _loaded(self, chain: int, runs: Iterable[Run]) -> list[Stored] | None:

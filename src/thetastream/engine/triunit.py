@@ -111,8 +111,8 @@ class TriUnit:
         self._manifest = manifest
         self._chunk_rows = chunk_rows
         self._number = number
-        self._tuples, self._packs = tuple_layouts(stage), pack_layouts(stage)
-        self._shelf = Shelf(number, manifest, [*self._tuples, *self._packs], store)
+        self._tuples = tuple_layouts(stage)
+        self._shelf = Shelf(number, manifest, [*self._tuples, *pack_layouts(stage)], store)
         self._report = TriReport(number)
         self._topology = TriTopology(stage.spec.stages[-1])
         self._passes = stage.number + 1 < len(stage.spec.stages)
@@ -140,7 +140,7 @@ class TriUnit:
             last = self._spec.stages[-1]
             for unit in range(last.first_unit, last.first_unit + last.units):
                 yield Mark(unit, watermark)
-        self._shelf.merge(watermark)
+        self._shelf.merge()
         self._report.heavy = heavy_hitters(self._shelf.made)
         yield from self._shelf.written()
         yield PutManifest(self._manifest.write(self._stage))
@@ -172,8 +172,7 @@ class TriUnit:
                     yield from self._meet(stream, tuples, group)
         for tuples in bundled(tuples for role, tuples in arrived if role & STORE):
             chain = self._stage.groups.index(stream)
-            layout = self._tuples[chain]
-            self._shelf.add(chain, layout.cut(tuples.sorted(layout.order)))
+            self._shelf.store(chain, tuples.sorted(self._tuples[chain].order))
 
     # -- completing intermediate results --------------------------------------------------------
 
@@ -257,7 +256,6 @@ class TriUnit:
         group: int,
         waiting: list[tuple[Int64s, Tuples, Int64s]],
     ) -> Iterator[Instruction]:
-        layout = self._packs[self._stage.meetings.index((stream, group))]
         stored = together([part for _, part, _ in waiting])
         bases = np.cumsum([0, *(len(part) for _, part, _ in waiting[:-1])])
         mine = np.concatenate([rows for rows, _, _ in waiting])
@@ -268,8 +266,7 @@ class TriUnit:
             pairs = Links(tuples, mine, stored, partners)
         else:
             pairs = Links(stored, partners, tuples, mine)
-        pieces = list(layout.cut(pairs))
-        self._shelf.add(self._packs_chain(stream, group), pieces)
+        pieces = self._shelf.pack(self._packs_chain(stream, group), pairs)
         if self._forwards(stream, group):
             for piece in pieces:
                 yield from self._forward(stream, piece)

@@ -111,10 +111,10 @@ class Unit:
                 found = gathered(self._probe(stream, tuples), self._chunk_rows)
                 yield from map(self._emitted, found)
             for tuples in storing:
-                self._shelf.add(stream, self._layouts[stream].cut(tuples))
+                self._shelf.store(stream, tuples)
         if self._view is not None:
             yield from self._send(self._view)
-        self._shelf.merge(watermark)
+        self._shelf.merge()
         self._report.heavy = heavy_hitters(self._shelf.made)
         yield from self._shelf.written()
         yield PutManifest(manifest.write(self._spec))

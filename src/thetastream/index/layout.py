@@ -112,10 +112,8 @@ class PackLayout:
         """The packs in stored bytes."""
         return Packs.from_bytes(data, self.hub, self.member, self.order)
 
-    def cut(self, pairs: Links, latest: Int64s | None = None) -> Iterator[Packs]:
+    def cut(self, pairs: Links, latest: Int64s) -> Iterator[Packs]:
         """Pairs as packs in parts of bounded size."""
-        if latest is None:
-            latest = self._latest(pairs)
         if not self.packed:
             # Each pair has its own copy of both.
             most = max(1, arrow.SAFE_BYTES // max(1, pairs.hubs.widest + pairs.members.widest))
@@ -145,20 +143,20 @@ class PackLayout:
             lower = np.arange(packs.pairs) < packs.pairs // 2
         for rows in (np.flatnonzero(lower), np.flatnonzero(~lower)):
             some = pairs.keep(rows)
-            half = pack(some, self._latest(some), self.order, packed=self.packed)
+            half = pack(some, self.latest(some), self.order, packed=self.packed)
             yield from self._bounded(half)
 
     def merged(self, parts: Sequence[Stored], watermark: int | None) -> Iterator[Packs]:
         """One run of all the packs; members that the watermark has passed are trimmed."""
         pairs = together_pairs([part.unpacked() for part in parts if isinstance(part, Packs)])
-        latest = self._latest(pairs)
+        latest = self.latest(pairs)
         if watermark is not None:
             alive = np.flatnonzero(latest >= watermark)
             pairs, latest = pairs.keep(alive), latest[alive]
         if len(latest):
             yield from self.cut(pairs, latest)
 
-    def _latest(self, pairs: Links) -> Int64s:
+    def latest(self, pairs: Links) -> Int64s:
         """The last time at which the third stream can complete each pair."""
         return np.minimum(
             _until(pairs.hubs, self.hub, self.reach[0])[pairs.hub_rows],

@@ -35,6 +35,8 @@ class Retention(NamedTuple):
     """Microseconds after that time in which they can still match; None for ever."""
     period: int | None
     """The archive period."""
+    life: int = 0
+    """Microseconds that they may well live, where the other two do not say so."""
 
 
 @dataclass(frozen=True, kw_only=True)
