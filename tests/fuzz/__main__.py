@@ -22,7 +22,6 @@ from tests.fuzz.queries import QueryFuzzer
 
 FUZZERS: dict[str, Callable[[SparkSession], Fuzzer]] = {
     "predicates": PredicateFuzzer,
-    "histories": HistoryFuzzer,
     "queries": QueryFuzzer,
     "histories": HistoryFuzzer,
 }
