@@ -14,6 +14,10 @@ from thetastream.planner.costs import cost, squarest
 from thetastream.spec import ColumnSpec, Routing
 
 TIMES = {"r": "at", "s": "at"}
+PACKED = {
+    "r": [ColumnSpec(name="id", type="int")],
+    "s": [ColumnSpec(name="pack", type="int")],
+}
 
 
 def test_costs_follow_the_equations() -> None:
@@ -131,14 +135,100 @@ def test_text(plan: Callable[..., Plan]) -> None:
         "within and the time ranges of the predicate",
         "  archive period     1 minute                                 a 10th of the window",
     ]
-    assert text.split("\n")[-6:] == [
+    costs = text.split("\n\n")[-3].split("\n")
+    assert [line[:35].rstrip() for line in costs[1:]] == [
         "  topology  memory  bandwidth",
-        "  hash      2       4          chosen",
+        "  hash      2       4          chos",
         "  contrand  2       6",
         "  random    2       10",
         "  band      2       4.25",
         "  matrix    4       4",
     ]
+
+
+def test_printing_a_plan_explains_it(plan: Callable[..., Plan]) -> None:
+    found = plan("r.id = s.id")
+    assert str(found) == repr(found) == found.explain()
+    assert str(found).startswith("Join of r and s on r.id = s.id\n")
+    (topology,) = (d for d in found.decisions if d.subject == "topology")
+    assert str(topology) == "topology: hash (an equality sends both sides of a key to one unit)"
+
+
+def section(plan: Plan, title: str) -> list[str]:
+    """The lines of one section of a plan's text."""
+    (found,) = (part for part in str(plan).split("\n\n") if part.startswith(f"{title}\n"))
+    return found.split("\n")[1:]
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "explained", "left_out"),
+    [
+        (
+            "r.id = s.id",
+            {"within": "1 minute", "time": TIMES},
+            {"driving predicate", "unit", "sorted run", "archive period", "probe", "conjunct"},
+            {"pack", "cyclic", "residual", "prefix", "kernel"},
+        ),
+        ("r.name < s.name OR r.flag", {}, {"residual"}, {"prefix"}),
+        ("r.name < s.name", {}, {"prefix"}, {"residual"}),
+        # Names of columns and streams are not terms.
+        ("r.id < s.`pack`", {"streams": PACKED}, {"unit"}, {"pack"}),
+    ],
+)
+def test_terms_that_a_plan_uses_are_explained(
+    text: str,
+    given: dict[str, object],
+    explained: set[str],
+    left_out: set[str],
+    plan: Callable[..., Plan],
+) -> None:
+    terms = {line.strip().split("  ")[0] for line in section(plan(text, **given), "Terms")}
+    assert explained <= terms
+    assert not left_out & terms
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "said"),
+    [
+        ("r.id = s.id", {"parallelism": 2}, "matrix sends 3 messages instead of 4, but stores 3"),
+        ("r.id < s.id", {"parallelism": 4}, "matrix sends 4 messages instead of 10, but stores 4"),
+        ("r.id < s.id", {"parallelism": 1}, "With one unit for each stream all topologies do"),
+        (
+            "r.id = s.id",
+            {"options": {"topology": "contrand"}},
+            "hash sends 4 messages instead of 6, but all rows of a frequent key",
+        ),
+        (
+            "r.id = s.id",
+            {"options": {"topology": "random"}},
+            "hash sends 4 messages instead of 10; random was asked for",
+        ),
+    ],
+)
+def test_a_lower_cost_beside_the_chosen_one_is_explained(
+    text: str, given: dict[str, object], said: str, plan: Callable[..., Plan]
+) -> None:
+    assert any(said in line for line in section(plan(text, **given), "Notes"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "warns"),
+    [
+        ("r.flag = s.flag", "A boolean has 2 values: at most 2 of 4 units get rows.", True),
+        ("r.id = s.id", "values: at most", False),
+        ("abs(r.tiny - s.tiny) <= 10", "A tinyint has at most 3 buckets", True),
+        ("abs(r.id - s.id) <= 10", "A int has", False),
+        ("r.flag = s.flag AND r.id = s.id", "A boolean has", False),
+        ("r.id = s.id", "Few keys, or a frequent one, leave units idle", True),
+        ("abs(r.id - s.id) <= 10", "few buckets of 160 leave units idle", True),
+        ("r.id < s.id", "leave units idle", False),
+    ],
+)
+def test_units_that_may_stay_idle_are_announced(
+    text: str, said: str, warns: bool, plan: Callable[..., Plan]
+) -> None:
+    lines = section(plan(text, parallelism=4), "Notes")
+    assert any(said in line for line in lines) is warns
 
 
 def test_html_escapes_what_comes_from_outside(plan: Callable[..., Plan]) -> None:

@@ -413,6 +413,34 @@ def test_explain_draws_the_graph() -> None:
     steps = plan(CHAINS[0], scheme="tree").explain()
     assert "Join 1" in steps
     assert "Join 2" in steps
+    assert steps.count("\nTerms\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("predicate", "scheme", "explained"),
+    [
+        (CYCLIC[0], "auto", ["join graph", "cyclic", "symmetric", "group", "pack", "unit"]),
+        (CHAINS[0], "auto", ["chain", "semi-symmetric", "by content", "intermediate"]),
+        (CHAINS[0], "tree", ["tree of two-way joins", "topology", "driving predicate"]),
+    ],
+)
+def test_terms_of_three_streams_are_explained(
+    predicate: str, scheme: str, explained: list[str]
+) -> None:
+    found = plan(predicate, scheme=scheme)
+    assert str(found) == repr(found) == found.explain()
+    terms = found.explain().split("\nTerms\n")[1]
+    assert all(f"\n  {term}  " in f"\n{terms}" for term in explained)
+    assert all(f"<td style=\"text-align:left\">{term}</td>" in found._repr_html_()
+               for term in explained)  # fmt: skip
+
+
+def test_each_join_of_a_tree_is_explained_with_its_window() -> None:
+    """The window of a later join follows from those of its members."""
+    for step in plan(CHAINS[0], scheme="tree").steps:
+        about = {decision.subject: decision for decision in step.decisions}
+        assert about["archive period"].choice != "none"
+        assert "never expired" not in about["index"].reason
 
 
 def test_results_are_counted() -> None:

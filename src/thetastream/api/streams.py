@@ -159,7 +159,7 @@ class Streams:
     ) -> AnyPlan:
         """The plan for the same arguments of `join`, or for a query, with reasons and costs.
 
-        `print(plan.explain())` shows it as text; a notebook shows it by itself.
+        `print(plan)` shows it as text, and a notebook as tables.
         """
         if isinstance(predicate, str) and planner.is_query(predicate):
             return self._plan_query(predicate, time, options or JoinOptions(), delay)[1].join

@@ -27,7 +27,13 @@ from thetastream.planner.forms import RangeForm, range_form
 from thetastream.planner.keys import KeyTable, Scope
 from thetastream.planner.names import EVERYTHING, Carried
 from thetastream.planner.ranges import Outcome, plan_ranges
-from thetastream.planner.report import Alternative, Decision, Explanation, explain_pair
+from thetastream.planner.report import (
+    Alternative,
+    Decision,
+    Explained,
+    Explanation,
+    explain_pair,
+)
 from thetastream.planner.request import Request
 from thetastream.planner.routing import Choice, choose, driver
 from thetastream.planner.types import KeyForm
@@ -55,9 +61,9 @@ ARCHIVE_PERIODS = 10
 """Sub-indexes that a window is cut into."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How a join will be carried out, and why."""
+@dataclass(frozen=True, repr=False)
+class Plan(Explained):
+    """How a join of two streams will be carried out, and why; printed as text."""
 
     spec: JoinSpec
     decisions: tuple[Decision, ...]
@@ -117,6 +123,7 @@ class PairPlanner:
         self.within = parse_within(request.within)
         self.reports: dict[Expr, Conjunct] = {}
         self.recheck: list[Expr] = []
+        self.made: tuple[EqualityPlan, Choice]
 
     def plan(self, tree: Expr) -> Plan:
         """The plan; afterwards the keys, filters and reports are those of the tree."""
@@ -148,6 +155,7 @@ class PairPlanner:
             self.request.options,
             max(1, self.scope.analyst.parallelism),
         )
+        self.made = equality, choice
         period = self._archive_period(window)
         self.scope.names.carry(self.carried, self.recheck)
         rechecked = frozenset(self.recheck)
@@ -172,7 +180,7 @@ class PairPlanner:
         )
         return Plan(
             spec,
-            self._decisions(spec, equality, choice),
+            self.decisions(spec),
             tuple(self.reports[item] for item in conjuncts),
             choice.costs,
         )
@@ -316,9 +324,9 @@ class PairPlanner:
 
     # -- decisions ------------------------------------------------------------------------------
 
-    def _decisions(
-        self, spec: JoinSpec, equality: EqualityPlan, choice: Choice
-    ) -> tuple[Decision, ...]:
+    def decisions(self, spec: JoinSpec) -> tuple[Decision, ...]:
+        """What was decided about the plan's spec, or about one that was made of it."""
+        equality, choice = self.made
         first, second = self.scope.names.streams
         keys = spec.streams[0].keys
         if spec.equality is not None:
@@ -347,7 +355,7 @@ class PairPlanner:
         period = spec.archive_period
         archive = "none" if period is None else format_duration(period)
         archive_why = (
-            "the window has no end on both sides"
+            "nothing is ever dropped"
             if period is None
             else "asked for in the options"
             if self.request.options.archive_period != "auto"

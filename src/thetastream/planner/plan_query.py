@@ -32,7 +32,7 @@ from thetastream.planner.names import Carried
 from thetastream.planner.pair import Plan, plan_pair
 from thetastream.planner.plan import AnyPlan, plan_any
 from thetastream.planner.query import Aggregate, Query, TimeWindow
-from thetastream.planner.report import Decision
+from thetastream.planner.report import Decision, Explained
 from thetastream.planner.request import Request, named_times
 from thetastream.planner.threeway import TriPlan
 from thetastream.planner.tree import TreePlan
@@ -44,9 +44,9 @@ AGGREGATION, DUPLICATES, TIME_WINDOW = "aggregation", "duplicates", "time window
 """What the decisions of a query are about."""
 
 
-@dataclass(frozen=True)
-class QueryPlan:
-    """A join and what comes after it."""
+@dataclass(frozen=True, repr=False)
+class QueryPlan(Explained):
+    """A join and what comes after it; printed as the join's text."""
 
     join: AnyPlan
     finish: Finish

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import html
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from thetastream.graph import TreeSpec, TriSpec
 from thetastream.planner.conjuncts import Conjunct
 from thetastream.planner.costs import Cost, messages
+from thetastream.planner.remarks import remarks
+from thetastream.planner.terms import TOPOLOGIES, terms_in
 from thetastream.spec import JoinSpec, StreamSpec
 
 
@@ -23,12 +26,32 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Decision:
-    """One choice of the planner."""
+    """One choice of the planner; printed as a line."""
 
     subject: str
     choice: str
     reason: str
     alternatives: tuple[Alternative, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.choice} ({self.reason})"
+
+
+class Explained(ABC):
+    """A plan that explains itself: printed as text, shown as tables by a notebook."""
+
+    @abstractmethod
+    def explain(self) -> str:
+        """The plan as text."""
+
+    @abstractmethod
+    def _repr_html_(self) -> str:
+        """The plan as a notebook shows it."""
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    __repr__ = __str__
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +70,8 @@ class Explanation:
     """What the table is about."""
     picture: Sequence[str] = ()
     """The join graph, if there is more than one edge."""
+    notes: Sequence[str] = ()
+    """What to know about the costs, and what to look at when it runs."""
 
     @property
     def title(self) -> str:
@@ -54,8 +79,17 @@ class Explanation:
         *others, last = (stream.name for stream in self.streams)
         return f"Join of {', '.join(others)} and {last}"
 
-    def text(self) -> str:
-        """The plan as aligned text."""
+    @property
+    def terms(self) -> Sequence[tuple[str, str]]:
+        """The terms in it that need a word, each with its meaning."""
+        texts = [text for d in self.decisions for text in (d.subject, d.choice, d.reason)]
+        texts += [f"{item.kind.value}\n{item.handling}" for item in self.conjuncts]
+        texts += [meaning for _, *_, meaning in self.costs]
+        texts += [key.encoding.value for stream in self.streams for key in stream.keys]
+        return terms_in([*texts, "conjuncts"])
+
+    def text(self, *, terms: bool = True) -> str:
+        """The plan as aligned text, with a word on its terms."""
         lines = [f"{self.title} on {self.predicate}", *_built(self.origin)]
         if self.picture:
             lines += ["", "Join graph", *self.picture]
@@ -68,9 +102,12 @@ class Explanation:
         if self.recheck_sql:
             lines += ["", "Re-checked by Spark", f"  {self.recheck_sql}"]
         lines += ["", f"Estimated cost (copies stored and messages sent, {self.costs_of})"]
-        return "\n".join(lines + _table(self.costs))
+        lines += _table(self.costs)
+        if self.notes:
+            lines += ["", "Notes", *(f"  {note}" for note in self.notes)]
+        return "\n".join(lines + (_terms(self.terms) if terms else []))
 
-    def html(self) -> str:
+    def html(self, *, terms: bool = True) -> str:
         """The plan as HTML that needs nothing else."""
         streams = ((stream.name, _keys(stream), stream.filter_sql or "") for stream in self.streams)
         head, *rows = self.costs
@@ -85,6 +122,8 @@ class Explanation:
             if self.recheck_sql
             else "",
             _html_table(head, rows),
+            *(f"<p>{html.escape(note)}</p>" for note in self.notes),
+            _html_table(("term", "meaning"), self.terms) if terms else "",
             "</div>",
         ]
         return "".join(parts)
@@ -98,7 +137,12 @@ def explain_pair(
 ) -> Explanation:
     """The plan of a join of two streams."""
     made = _explanation(spec, conjuncts, decisions)
-    return replace(made, costs=_cost_rows(spec, costs), costs_of="one tuple of each stream")
+    return replace(
+        made,
+        costs=_cost_rows(spec, costs),
+        costs_of="one row of each stream",
+        notes=remarks(spec, costs),
+    )
 
 
 def explain_graph(
@@ -107,7 +151,7 @@ def explain_graph(
     """The plan of a join of three streams."""
     made = _explanation(spec, conjuncts, decisions)
     costs = _message_rows(spec)
-    return replace(made, costs=costs, costs_of="one tuple of the stream", picture=drawing(spec))
+    return replace(made, costs=costs, costs_of="one row of the stream", picture=drawing(spec))
 
 
 def _explanation(
@@ -123,19 +167,34 @@ def _explanation(
     )
 
 
-def explain_steps(spec: TreeSpec, decisions: Sequence[Decision], steps: Sequence[str]) -> str:
+def explain_steps(
+    spec: TreeSpec, decisions: Sequence[Decision], steps: Sequence[Explanation]
+) -> str:
     """The plan of a tree of joins as text: why in this order, then each join."""
     lines = [f"Join of {len(spec.order)} streams on {spec.predicate}", *_built(spec.origin)]
     lines += ["", "Decisions", *_decisions(decisions)]
     for number, step in enumerate(steps, 1):
-        lines += ["", f"Join {number}", *(f"  {line}".rstrip() for line in step.splitlines())]
-    return "\n".join(lines)
+        text = step.text(terms=False)
+        lines += ["", f"Join {number}", *(f"  {line}".rstrip() for line in text.splitlines())]
+    return "\n".join(lines + _terms(_all_terms(decisions, steps)))
 
 
-def explain_steps_html(spec: TreeSpec, decisions: Sequence[Decision], steps: Sequence[str]) -> str:
+def explain_steps_html(
+    spec: TreeSpec, decisions: Sequence[Decision], steps: Sequence[Explanation]
+) -> str:
     """The plan of a tree of joins as HTML."""
     title = _html_title(f"Join of {len(spec.order)} streams", spec.predicate)
-    return "".join(["<div>", title, _html_decisions(decisions), *steps, "</div>"])
+    joins = [step.html(terms=False) for step in steps]
+    terms = _html_table(("term", "meaning"), _all_terms(decisions, steps))
+    return "".join(["<div>", title, _html_decisions(decisions), *joins, terms, "</div>"])
+
+
+def _all_terms(
+    decisions: Sequence[Decision], steps: Sequence[Explanation]
+) -> Sequence[tuple[str, str]]:
+    """The terms of a tree and of its joins, each once."""
+    own = terms_in(decision.choice for decision in decisions)
+    return list(dict.fromkeys([*own, *(term for step in steps for term in step.terms)]))
 
 
 def drawing(spec: TriSpec) -> list[str]:
@@ -154,18 +213,19 @@ def drawing(spec: TriSpec) -> list[str]:
 
 
 def _message_rows(spec: TriSpec) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("stream", "memory", "bandwidth")]
+    rows: list[tuple[str, ...]] = [("stream", "memory", "bandwidth", "")]
     for number, stream in enumerate(spec.streams):
-        rows.append((stream.name, "1", f"{messages(spec, number):g}"))
+        rows.append((stream.name, "1", f"{messages(spec, number):g}", ""))
     return rows
 
 
 def _cost_rows(spec: JoinSpec, costs: Sequence[Cost]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("topology", "memory", "bandwidth", "")]
+    rows: list[tuple[str, ...]] = [("topology", "memory", "bandwidth", "", "")]
     for item in costs:
         chosen = "chosen" if item.routing is spec.routing.routing else ""
         memory, bandwidth = f"{sum(item.memory):g}", f"{sum(item.bandwidth):g}"
-        rows.append((item.routing.value, memory, bandwidth, chosen))
+        meaning = TOPOLOGIES[item.routing]
+        rows.append((item.routing.value, memory, bandwidth, chosen, meaning))
     return rows
 
 
@@ -175,6 +235,10 @@ def _built(origin: str) -> list[str]:
 
 def _decisions(decisions: Sequence[Decision]) -> list[str]:
     return _table((d.subject, d.choice, d.reason) for d in decisions)
+
+
+def _terms(terms: Sequence[tuple[str, str]]) -> list[str]:
+    return ["", "Terms", *_table(terms)]
 
 
 def _conjunct(conjunct: Conjunct) -> tuple[str, ...]:

@@ -18,15 +18,15 @@ from thetastream.planner.duration import format_duration
 from thetastream.planner.joingraph import Graph
 from thetastream.planner.names import Carried
 from thetastream.planner.pair import archive_period, stream_spec
-from thetastream.planner.report import Decision, Explanation, explain_graph
+from thetastream.planner.report import Decision, Explained, Explanation, explain_graph
 from thetastream.planner.routing import bucket_width, unit_count
 from thetastream.planner.window import window_range
 from thetastream.spec import KeySpec, Range, RangeKind, Routing, StreamSpec
 
 
-@dataclass(frozen=True)
-class TriPlan:
-    """How three streams will be joined, and why."""
+@dataclass(frozen=True, repr=False)
+class TriPlan(Explained):
+    """How three streams will be joined, and why; printed as text."""
 
     spec: TriSpec
     decisions: tuple[Decision, ...]

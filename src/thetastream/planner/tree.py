@@ -19,18 +19,18 @@ from thetastream.planner.joingraph import Graph
 from thetastream.planner.keys import KeyTable, Scope
 from thetastream.planner.names import Carried, Names
 from thetastream.planner.pair import PairPlanner, Plan, archive_period, order_ranges
-from thetastream.planner.report import Decision, explain_steps, explain_steps_html
+from thetastream.planner.report import Decision, Explained, explain_steps, explain_steps_html
 from thetastream.planner.types import KeyForm
-from thetastream.planner.window import describe_window, window_range
+from thetastream.planner.window import window_range
 from thetastream.spec import ColumnSpec, Encoding, JoinSpec, Range, Window, result_column
 
 Place = tuple[int, int]
 """A column of one of the streams: the stream and the column's place in it."""
 
 
-@dataclass(frozen=True)
-class TreePlan:
-    """The joins one after the other, and why in that order."""
+@dataclass(frozen=True, repr=False)
+class TreePlan(Explained):
+    """The two-way joins one after the other, and why in that order; printed as text."""
 
     spec: TreeSpec
     steps: tuple[Plan, ...]
@@ -39,10 +39,10 @@ class TreePlan:
 
     def explain(self) -> str:
         """The plan as text."""
-        return explain_steps(self.spec, self.decisions, [step.explain() for step in self.steps])
+        return explain_steps(self.spec, self.decisions, [step.explanation for step in self.steps])
 
     def _repr_html_(self) -> str:
-        found = [step._repr_html_() for step in self.steps]
+        found = [step.explanation for step in self.steps]
         return explain_steps_html(self.spec, self.decisions, found)
 
 
@@ -179,17 +179,13 @@ class _Tree:
             times = self._time_keys(planner.tables, held, joined, stream)
             plan = planner.plan(tree)
             spec = self._with_times(plan.spec, times, joined, stream)
-            window = describe_window(spec.window, left, right)
-            plan = replace(
-                plan,
-                spec=spec,
-                decisions=tuple(
-                    replace(decision, choice=window, reason="to the oldest of the members before")
-                    if decision.subject == "window" and spec.window is not None
-                    else decision
-                    for decision in plan.decisions
-                ),
+            decisions = tuple(
+                replace(decision, reason="to the oldest of the members before")
+                if decision.subject == "window" and spec.window is not None
+                else decision
+                for decision in planner.decisions(spec)
             )
+            plan = replace(plan, spec=spec, decisions=decisions)
         after = [held[index] for index in names.carried[0]]
         after += [(stream, index) for index in names.carried[1]]
         return plan, after

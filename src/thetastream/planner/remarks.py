@@ -1,0 +1,74 @@
+"""What to know about a plan's costs, and what to look at when it runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from thetastream.planner.costs import Cost
+from thetastream.spec import JoinSpec, Routing
+
+_FEW_VALUES = {"boolean": 2, "tinyint": 256}
+"""Types of keys that may have fewer values than a join has units."""
+_SHOWN = "imbalance in ts.metrics(query) shows it"
+
+
+def remarks(spec: JoinSpec, costs: Sequence[Cost]) -> list[str]:
+    """Whole sentences, each of them one line."""
+    return [*_about_costs(spec, costs), *_about_balance(spec)]
+
+
+def _about_costs(spec: JoinSpec, costs: Sequence[Cost]) -> Iterator[str]:
+    """Why the chosen topology is right although a number beside it is lower."""
+    chosen = next(item for item in costs if item.routing is spec.routing.routing)
+    if max(spec.routing.units) == 1:
+        yield "With one unit for each stream all topologies do the same work."
+        return
+    yield "The driving predicate decides the topology; the table says what that costs."
+    if spec.routing.units[0] == spec.routing.units[1] and chosen.routing is not Routing.MATRIX:
+        yield (
+            "Both streams have the same units, and a row that is stored where it probes is sent"
+            " there once: up to one message less than the table says."
+        )
+    for other in costs:
+        if sum(other.bandwidth) >= sum(chosen.bandwidth):
+            continue
+        fewer = (
+            f"{other.routing.value} sends {sum(other.bandwidth):g} messages instead of"
+            f" {sum(chosen.bandwidth):g}"
+        )
+        if other.routing is Routing.MATRIX:
+            yield (
+                f"{fewer}, but stores {sum(other.memory):g} copies instead of"
+                f" {sum(chosen.memory):g}: a message is sent once, a copy is written, kept and"
+                " searched as long as its row can match."
+            )
+        elif chosen.routing is Routing.CONTRAND and other.routing is Routing.HASH:
+            yield f"{fewer}, but all rows of a frequent key are one unit's."
+        else:
+            yield f"{fewer}; {chosen.routing.value} was asked for in the options."
+
+
+def _about_balance(spec: JoinSpec) -> Iterator[str]:
+    """When units stay idle, as far as it can be known before any row has come."""
+    routing, units = spec.routing, max(spec.routing.units)
+    if units == 1:
+        return
+    if routing.routing is Routing.HASH and spec.equality is not None:
+        key = spec.streams[0].keys[spec.equality.left]
+        values = _FEW_VALUES.get(key.type, math.inf) if spec.equality.exact else math.inf
+        todo = 'topology="contrand" spreads the rows of a key over several units'
+        if values < units:
+            yield f"A {key.type} has {values} values: at most {values} of {units} units get rows."
+        yield f"Few keys, or a frequent one, leave units idle: {_SHOWN}, and {todo}."
+    if routing.routing is Routing.BAND and routing.bucket_width is not None:
+        key = spec.streams[0].keys[spec.ranges[0].left]
+        values = _FEW_VALUES.get(key.type, math.inf)
+        # One more, because the first and the last bucket may be half empty.
+        if values / routing.bucket_width + 1 < units:
+            most = math.ceil(values / routing.bucket_width) + 1
+            yield f"A {key.type} has at most {most} buckets, and there are {units} units."
+        yield (
+            f"Values in few buckets of {routing.bucket_width:g} leave units idle: {_SHOWN}, and a"
+            " smaller bucket_width makes more of them."
+        )
