@@ -30,51 +30,86 @@ from thetastream.options import JoinOptions
 from thetastream.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from thetastream.api.metrics import BatchMetrics, UnitLoad, metrics
+    from thetastream.api.metrics import (
+        BatchMetrics,
+        HeavyKey,
+        Metrics,
+        StreamLoad,
+        UnitLoad,
+        metrics,
+    )
     from thetastream.api.session import session
     from thetastream.api.streams import ARRIVAL, Streams, sql, streams
+    from thetastream.planner import (
+        Alternative,
+        Conjunct,
+        ConjunctClass,
+        Cost,
+        Decision,
+        Plan,
+        TreePlan,
+        TriPlan,
+    )
+    from thetastream.spec import Routing
 
 _LATER = {
-    "BatchMetrics": "metrics",
-    "UnitLoad": "metrics",
-    "metrics": "metrics",
-    "session": "session",
-    "ARRIVAL": "streams",
-    "Streams": "streams",
-    "sql": "streams",
-    "streams": "streams",
+    "api.metrics": ("BatchMetrics", "HeavyKey", "Metrics", "StreamLoad", "UnitLoad", "metrics"),
+    "api.session": ("session",),
+    "api.streams": ("ARRIVAL", "Streams", "sql", "streams"),
+    "planner": (
+        *("Alternative", "Conjunct", "ConjunctClass", "Cost"),
+        *("Decision", "Plan", "TreePlan", "TriPlan"),
+    ),
+    "spec": ("Routing",),
 }
-"""Names of the api that are imported when someone asks for them. Spark's workers never do, and
+"""Names, by module, that are imported when someone asks for them. Spark's workers never do, and
 start in half the time without the planner and the SQL parser."""
+_MODULES = {name: module for module, names in _LATER.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"thetastream.api.{_LATER[name]}"), name)
+    value = getattr(import_module(f"thetastream.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})
+
+
 __all__ = [
     "ARRIVAL",
+    "Alternative",
     "AmbiguousColumnError",
     "BatchMetrics",
+    "Conjunct",
+    "ConjunctClass",
     "CorruptRunError",
+    "Cost",
+    "Decision",
     "FingerprintError",
+    "HeavyKey",
     "JobError",
     "JoinOptions",
     "ManifestVersionError",
+    "Metrics",
     "NotBooleanError",
     "OptionError",
     "ParseError",
+    "Plan",
     "PredicateError",
     "RefusedExpressionError",
+    "Routing",
     "SettingError",
     "StateError",
+    "StreamLoad",
     "Streams",
     "SumOverflowError",
     "ThetastreamError",
+    "TreePlan",
+    "TriPlan",
     "TypeMismatchError",
     "UnitLoad",
     "UnknownColumnError",

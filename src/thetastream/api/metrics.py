@@ -1,16 +1,56 @@
-"""What a running join did: each batch's rows, results, state and the load of its units."""
+"""What a running join did: each batch's rows, results, state, streams and the load of its units."""
 
 from __future__ import annotations
 
+import html
 import json
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, SupportsIndex, overload
 
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
+from thetastream.graph import STAGE_UNITS
+from thetastream.planner import html_table, text_table
 from thetastream.runtime.dataflow import INNER, OBSERVATION
+
+SHOWN_BATCHES = 20
+"""Batches in a table: the newest."""
+HEAVY_KEYS = 3
+"""Most frequent keys of a batch that are named."""
+UNEVEN = 1.3
+"""Times its share that the fullest unit may get before there is a note on it."""
+ENOUGH_ROWS = 100
+"""Rows for each unit from which their balance says something."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeavyKey:
+    """A frequent value of the equality's key, and how many rows of the batch have it."""
+
+    stream: str
+    key: str
+    """The value, or those of the columns that were hashed; "hash ..." where results carry none."""
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamLoad:
+    """One stream in one batch."""
+
+    stream: str
+    rows_in: int
+    """Rows that reached the join: those that a condition on the stream alone lets through, and
+    whose keys and time are not NULL."""
+    late: int
+    """Those of them that were older than the watermark, and dropped."""
+    newest: datetime | None
+    """The newest event time that ever came; None before there is one, and without a window."""
+    watermark: datetime | None
+    """That time less the stream's delay. The query goes by the lowest of its streams."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +75,10 @@ class UnitLoad:
     """Intermediate results of a three-way join that are stored: packs, or pairs if not packed."""
     pairs: int = 0
     """Pairs in them."""
-    heavy: tuple[tuple[int, int], ...] = ()
-    """The most frequent equality keys of the batch, encoded, each with its count."""
+    heavy: tuple[HeavyKey, ...] = ()
+    """The most frequent equality keys among the unit's rows of this batch."""
+    join: int = 0
+    """The number of its join in a tree, or of its stage in a chain of three streams."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +96,10 @@ class BatchMetrics:
     stored_rows: int
     stored_bytes: int
     watermark: datetime | None
-    lag: float
-    """Seconds by which the watermark trails the newest event time."""
+    newest: datetime | None
+    """The newest event time that ever came, of any stream."""
+    streams: tuple[StreamLoad, ...]
+    """What came of each stream, and up to which time; in the order of the join."""
     units: tuple[UnitLoad, ...]
     """Empty for a batch without rows, and when Spark did not deliver the reports."""
 
@@ -64,63 +108,333 @@ class BatchMetrics:
         """Rows read for each second of the batch."""
         return self.rows_in / self.seconds if self.seconds else 0.0
 
+    @property
+    def lag(self) -> float | None:
+        """Seconds by which the watermark trails the newest event time; None while either is
+        unknown."""
+        if self.newest is None or self.watermark is None:
+            return None
+        return max(0.0, (self.newest - self.watermark).total_seconds())
 
-def metrics(query: StreamingQuery) -> list[BatchMetrics]:
-    """The query's recent batches, oldest first."""
-    batches: list[BatchMetrics] = []
+    @property
+    def heavy(self) -> tuple[HeavyKey, ...]:
+        """The most frequent equality keys of the batch, those of all units put together."""
+        found: Counter[tuple[str, str]] = Counter()
+        for unit in self.units:
+            found.update({(item.stream, item.key): item.rows for item in unit.heavy})
+        return tuple(
+            HeavyKey(stream=stream, key=key, rows=rows)
+            for (stream, key), rows in found.most_common(HEAVY_KEYS)
+        )
+
+    @property
+    def imbalance(self) -> float | None:
+        """How many times its share of the rows the fullest unit got: 1.0 is even, and with two
+        units 2.0 is all on one. None without rows."""
+        shares = _shares([self])
+        return max((share.times for share in shares), default=None)
+
+    def __str__(self) -> str:
+        return str(Metrics([self]))
+
+
+class Metrics(list[BatchMetrics]):
+    """Batches of a query, oldest first: a list that is printed as a table, with notes."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What deserves a look, each with what to do about it."""
+        return [*_late_notes(self), *_idle_notes(self), *_balance_notes(self)]
+
+    def __str__(self) -> str:
+        if not self:
+            return "no batch yet"
+        lines = text_table([_HEAD, *map(_batch_row, self[-SHOWN_BATCHES:])], right=len(_HEAD))
+        if len(self) > SHOWN_BATCHES:
+            lines.append(f"  ({len(self) - SHOWN_BATCHES} earlier batches are not shown)")
+        if self[-1].streams:
+            lines += ["", f"Streams in batch {self[-1].batch}"]
+            rows = map(_stream_row, self[-1].streams)
+            lines += text_table([_STREAMS_HEAD, *rows], right=len(_STREAMS_HEAD) - 1)
+        if self._heavy:
+            lines += ["", "Most frequent keys", *text_table([_KEYS_HEAD, *self._heavy], right=1)]
+        if self.notes:
+            lines += ["", "Notes", *(f"  {note}" for note in self.notes)]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        parts = [html_table(_HEAD, map(_batch_row, self[-SHOWN_BATCHES:]))]
+        if self and self[-1].streams:
+            parts.append(html_table(_STREAMS_HEAD, map(_stream_row, self[-1].streams)))
+        if self._heavy:
+            parts.append(html_table(_KEYS_HEAD, self._heavy))
+        parts += [f"<p>{html.escape(note)}</p>" for note in self.notes]
+        return f"<div>{''.join(parts)}</div>"
+
+    @property
+    def _heavy(self) -> list[tuple[str, ...]]:
+        """The frequent keys of the newest batch that has any."""
+        for batch in reversed(self):
+            if batch.units:
+                return [(item.stream, item.key, f"{item.rows:,}") for item in batch.heavy]
+        return []
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> BatchMetrics: ...
+    @overload
+    def __getitem__(self, index: slice) -> Metrics: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> BatchMetrics | Metrics:
+        if isinstance(index, slice):
+            return Metrics(super().__getitem__(index))
+        return super().__getitem__(index)
+
+
+def metrics(query: StreamingQuery) -> Metrics:
+    """The query's recent batches, oldest first; `print` shows them as a table."""
+    batches = Metrics()
     for progress in query.recentProgress:
-        batch = _batch(progress)
-        if not batch.units and batches:
-            # No unit had a turn, so the state is what it was.
-            last = batches[-1]
-            batch = replace(batch, stored_rows=last.stored_rows, stored_bytes=last.stored_bytes)
-        batches.append(batch)
+        batches.append(_batch(progress, batches[-1] if batches else None))
     return batches
 
 
-def _batch(progress: StreamingQueryProgress) -> BatchMetrics:
-    found: dict[tuple[str, int], UnitLoad] = {}
-    for name, row in sorted((progress.observedMetrics or {}).items()):
-        if not name.startswith(OBSERVATION):
-            continue
-        for report in _reports(row):
-            fields = json.loads(report)
-            heavy = tuple((key, count) for key, count in fields.pop("heavy"))
-            # A stage that Spark ran again reports again.
-            found[name, fields["unit"]] = UnitLoad(heavy=heavy, **fields)
-    units = sorted(found.values(), key=lambda unit: unit.unit)
+def _batch(progress: StreamingQueryProgress, last: BatchMetrics | None) -> BatchMetrics:
+    reports = list(_reports(progress.observedMetrics or {}))
+    units = [report.unit for report in reports]
     times = progress.eventTime or {}
     watermark = _time(times.get("watermark"))
-    newest = _time(times.get("max"))
     if watermark is not None and watermark.timestamp() <= 0:
         watermark = None
-    lag = (newest - watermark).total_seconds() if newest and watermark else 0.0
-    return BatchMetrics(
+    streams = _streams(reports, () if last is None else last.streams)
+    seen = [_time(times.get("max")), None if last is None else last.newest]
+    seen += [stream.newest for stream in streams]
+    found = BatchMetrics(
         batch=progress.batchId,
         rows_in=progress.numInputRows,
         seconds=(progress.durationMs or {}).get("triggerExecution", 0) / 1000,
-        results=sum(
-            unit.results for (name, _), unit in found.items() if not name.startswith(INNER)
-        ),
+        results=sum(report.unit.results for report in reports if not report.inner),
         late=sum(unit.late for unit in units),
         stored_rows=sum(unit.stored_rows for unit in units),
         stored_bytes=sum(unit.stored_bytes for unit in units),
         watermark=watermark,
-        lag=lag,
+        newest=max((time for time in seen if time is not None), default=None),
+        streams=streams,
         units=tuple(units),
     )
+    if not units and last is not None:
+        # No unit had a turn, so the state is what it was.
+        return replace(found, stored_rows=last.stored_rows, stored_bytes=last.stored_bytes)
+    return found
 
 
-def _reports(row: object) -> Iterator[str]:
-    """The units' reports in an observed row; a unit that had no turn left none."""
+# -- reports ------------------------------------------------------------------------------------
+
+
+class _Report(NamedTuple):
+    """A unit's report, and the streams that it counts."""
+
+    unit: UnitLoad
+    streams: Sequence[tuple[str, int, int, int | None, int | None]]
+    inner: bool
+    """Whether the results are a stream of another join."""
+
+
+def _reports(observed: dict[str, Any]) -> Iterator[_Report]:
+    """The reports of the units, in the order of their joins."""
+    found: dict[tuple[bool, int, str, int], dict[str, Any]] = {}
+    for name, row in observed.items():
+        if name.startswith(OBSERVATION):
+            for text in _texts(row):
+                fields = json.loads(text)
+                unit = fields["unit"]
+                # A stage that Spark ran again reports again.
+                found[not name.startswith(INNER), unit // STAGE_UNITS, name, unit] = fields
+    joins = sorted({place[:3] for place in found})
+    for place in sorted(found):
+        fields = found[place]
+        heavy = tuple(
+            HeavyKey(stream=stream, key=key, rows=rows) for stream, key, rows in fields.pop("heavy")
+        )
+        streams = fields.pop("streams")
+        load = UnitLoad(heavy=heavy, join=joins.index(place[:3]), **fields)
+        yield _Report(load, streams, inner=not place[0])
+
+
+def _texts(row: object) -> Iterator[str]:
+    """The reports in an observed row; a unit that had no turn left none."""
     if isinstance(row, str):
         if row.startswith("{"):
             yield row
     elif isinstance(row, list | tuple):
         # On Connect the values are a list of their own, beside their names.
         for item in row:
-            yield from _reports(item)
+            yield from _texts(item)
+
+
+def _streams(reports: Iterable[_Report], before: Sequence[StreamLoad]) -> tuple[StreamLoad, ...]:
+    """What the units counted of each stream, on top of what was known of it."""
+    found = {item.stream: replace(item, rows_in=0, late=0) for item in before}
+    for report in reports:
+        for name, rows, late, micros, delay in report.streams:
+            old = found.get(name) or StreamLoad(
+                stream=name, rows_in=0, late=0, newest=None, watermark=None
+            )
+            new = replace(old, rows_in=old.rows_in + rows, late=old.late + late)
+            newest = _instant(micros)
+            if newest is not None and (old.newest is None or newest > old.newest):
+                mark = None if delay is None else _earlier(newest, delay)
+                new = replace(new, newest=newest, watermark=mark)
+            found[name] = new
+    return tuple(found.values())
+
+
+def _instant(micros: int | None) -> datetime | None:
+    """Microseconds since 1970 as a time; None where Python has none so far away."""
+    if micros is None:
+        return None
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    except OverflowError:
+        return None
+
+
+def _earlier(time: datetime, delay: int) -> datetime | None:
+    try:
+        return time - timedelta(milliseconds=delay)
+    except OverflowError:
+        return None
 
 
 def _time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
+
+
+# -- notes --------------------------------------------------------------------------------------
+
+
+class _Share(NamedTuple):
+    """The fullest unit of a join."""
+
+    join: int
+    unit: int
+    rows: int
+    total: int
+    units: int
+
+    @property
+    def times(self) -> float:
+        return self.rows * self.units / self.total
+
+
+def _shares(batches: Iterable[BatchMetrics]) -> list[_Share]:
+    """The fullest unit of each join, over some batches."""
+    rows: dict[int, Counter[int]] = defaultdict(Counter)
+    for batch in batches:
+        for unit in batch.units:
+            rows[unit.join][unit.unit] += unit.rows_in
+    found = []
+    for join, counted in sorted(rows.items()):
+        fullest, most = counted.most_common(1)[0]
+        if most:
+            found.append(_Share(join, fullest, most, counted.total(), len(counted)))
+    return found
+
+
+def _balance_notes(batches: Sequence[BatchMetrics]) -> Iterator[str]:
+    frequent = next((batch.heavy for batch in reversed(batches) if batch.units), ())
+    many = bool(batches) and len(batches[-1].streams) > 2
+    for share in _shares(batches):
+        if share.times < UNEVEN or share.total < ENOUGH_ROWS * share.units:
+            continue
+        note = (
+            f"Unit {share.unit} got {share.rows:,} of {share.total:,} rows,"
+            f" {share.times:.1f} times its share of {share.units} units:"
+        )
+        if many:
+            yield f'{note} topology="random" deals rows evenly, and sends each to more units.'
+        elif frequent:
+            yield (
+                f"{note} there are few keys, or frequent ones such as {frequent[0].key!r} of"
+                f' {frequent[0].stream}. topology="contrand" spreads the rows of a key.'
+            )
+        else:
+            yield (
+                f"{note} a smaller bucket_width spreads a band's buckets, units=... makes fewer"
+                " units."
+            )
+
+
+def _idle_notes(batches: Sequence[BatchMetrics]) -> Iterator[str]:
+    """Streams that bring nothing while others do."""
+    counted = [batch for batch in batches if any(item.rows_in for item in batch.streams)]
+    if not counted:
+        return
+    for stream in counted[-1].streams:
+        silent = 0
+        for batch in reversed(counted):
+            if any(item.rows_in for item in batch.streams if item.stream == stream.stream):
+                break
+            silent += 1
+        if not silent:
+            continue
+        since = f"{stream.stream} brought no rows in the last {silent} batches that had any"
+        marks = [item.watermark for item in counted[-1].streams if item.watermark is not None]
+        if stream.newest is None:
+            yield f"{since}: no result can leave before it does."
+        elif stream.watermark is not None and stream.watermark == min(marks):
+            yield (
+                f"{since}: its newest time, {_shown(stream.newest)}, holds the watermark back, and"
+                " the state of the other streams grows."
+            )
+        else:
+            yield f"{since}; its newest time is {_shown(stream.newest)}."
+
+
+def _late_notes(batches: Sequence[BatchMetrics]) -> Iterator[str]:
+    late = sum(batch.late for batch in batches)
+    if late:
+        yield (
+            f"{late:,} rows came after the watermark and were dropped: raise delay, or look at the"
+            " order in which the sources bring their rows."
+        )
+
+
+# -- tables -------------------------------------------------------------------------------------
+
+_HEAD = (
+    *("batch", "rows in", "seconds", "rows/s", "results", "late", "stored rows", "stored bytes"),
+    *("watermark (UTC)", "lag (s)", "imbalance"),
+)
+_STREAMS_HEAD = ("stream", "rows in", "late", "newest time (UTC)", "watermark (UTC)")
+_KEYS_HEAD = ("stream", "key", "rows")
+
+
+def _batch_row(batch: BatchMetrics) -> tuple[str, ...]:
+    return (
+        str(batch.batch),
+        f"{batch.rows_in:,}",
+        f"{batch.seconds:.2f}",
+        f"{batch.rows_per_second:,.0f}",
+        f"{batch.results:,}",
+        f"{batch.late:,}",
+        f"{batch.stored_rows:,}",
+        f"{batch.stored_bytes:,}",
+        _shown(batch.watermark),
+        "-" if batch.lag is None else f"{batch.lag:,.1f}",
+        "-" if batch.imbalance is None else f"{batch.imbalance:.2f}",
+    )
+
+
+def _stream_row(stream: StreamLoad) -> tuple[str, ...]:
+    return (
+        stream.stream,
+        f"{stream.rows_in:,}",
+        f"{stream.late:,}",
+        _shown(stream.newest),
+        _shown(stream.watermark),
+    )
+
+
+def _shown(time: datetime | None) -> str:
+    return "-" if time is None else time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")

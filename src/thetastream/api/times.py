@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, TimestampNTZType, TimestampType
 
 from thetastream.errors import WindowError
-
-_WATERMARK = "spark.watermarkDelayMs"
+from thetastream.runtime.dataflow import WATERMARK
 
 
 class Arrival(enum.Enum):
@@ -92,7 +91,7 @@ def _timed(
     name: str, frame: DataFrame, wanted: str | Arrival | None, *, needed: bool
 ) -> TimedFrame:
     fields = frame.schema.fields
-    marked = [field.name for field in fields if _WATERMARK in (field.metadata or {})]
+    marked = [field.name for field in fields if WATERMARK in (field.metadata or {})]
     if isinstance(wanted, str):
         field = _field(name, fields, wanted)
         if marked and field.name not in marked:

@@ -82,8 +82,9 @@ def plots(batches: Sequence[ts.BatchMetrics]) -> list[str]:
         for unit in batch.units:
             received[unit.unit] += unit.rows_in
 
-    def line(title: str, y_label: str, values: Sequence[float]) -> str:
-        points = [(batch.batch, value) for batch, value in zip(batches, values, strict=True)]
+    def line(title: str, y_label: str, values: Sequence[float | None]) -> str:
+        pairs = zip(batches, values, strict=True)
+        points = [(batch.batch, value) for batch, value in pairs if value is not None]
         return line_chart(title, [Series("", points)], x_label="batch", y_label=y_label)
 
     return [

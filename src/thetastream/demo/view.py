@@ -73,7 +73,7 @@ def line(report: ts.BatchMetrics) -> str:
         f"batch {report.batch:3d}  {report.rows_in:8,d} rows in  "
         f"{report.rows_per_second:9,.0f} rows/s  {report.results:9,d} results  "
         f"state {report.stored_rows:9,d} rows {size(report.stored_bytes):>9}  "
-        f"event-time lag {report.lag:4.0f} s  units busy {busy} s"
+        f"event-time lag {seconds(report.lag):>6}  units busy {busy} s"
     )
 
 
@@ -103,7 +103,7 @@ def draw(job: Job) -> RenderableType:
             *("state bytes", size(latest.stored_bytes)),
         )
         row(
-            *("event-time lag", f"{latest.lag:.0f} s"),
+            *("event-time lag", seconds(latest.lag)),
             *("batch took", f"{latest.seconds:.1f} s"),
             *("watermark", f"{latest.watermark:%H:%M:%S}" if latest.watermark else "-"),
         )
@@ -137,6 +137,11 @@ def units(report: ts.BatchMetrics) -> Table:
             size(unit.stored_bytes),
         )
     return table
+
+
+def seconds(length: float | None) -> str:
+    """A length of time, rounded; a dash while it is not known."""
+    return "-" if length is None else f"{length:.0f} s"
 
 
 def size(count: float) -> str:

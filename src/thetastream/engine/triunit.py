@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from thetastream import arrow
+from thetastream.engine.arrivals import Arrivals
 from thetastream.engine.manifest import Manifest
 from thetastream.engine.shelf import DropPart, PutPart, Shelf, Store
 from thetastream.engine.unit import (
@@ -31,7 +32,6 @@ from thetastream.engine.unit import (
     chunk_limit,
     finished,
     gathered,
-    heavy_hitters,
     newest_column,
     on_time,
     result_batch,
@@ -114,6 +114,7 @@ class TriUnit:
         self._tuples = tuple_layouts(stage)
         self._shelf = Shelf(number, manifest, [*self._tuples, *pack_layouts(stage)], store)
         self._report = TriReport(number)
+        self._arrivals = Arrivals(self._spec.streams)
         self._topology = TriTopology(stage.spec.stages[-1])
         self._passes = stage.number + 1 < len(stage.spec.stages)
 
@@ -141,11 +142,12 @@ class TriUnit:
             for unit in range(last.first_unit, last.first_unit + last.units):
                 yield Mark(unit, watermark)
         self._shelf.merge()
-        self._report.heavy = heavy_hitters(self._shelf.made)
         yield from self._shelf.written()
         yield PutManifest(self._manifest.write(self._stage))
-        finished(self._report, self._manifest, started)
         stored = len(self._stage.groups)
+        for stream, chain in zip(self._stage.groups, self._manifest.chains, strict=False):
+            self._arrivals.kept(stream, chain.parts())
+        finished(self._report, self._arrivals, self._manifest, started)
         metas = [meta for chain in self._manifest.chains[stored:] for meta in chain.parts()]
         self._report.entries = sum(meta.rows for meta in metas)
         self._report.pairs = sum(meta.pairs for meta in metas)
@@ -156,8 +158,10 @@ class TriUnit:
         tuples = Tuples.encode(pack.batch, stream)
         found = on_time(tuples, stream, watermark)
         if pack.role & HOME:
+            late = len(tuples) - len(found)
             self._report.rows_in += len(tuples)
-            self._report.late += len(tuples) - len(found)
+            self._report.late += late
+            self._arrivals.add(pack.stream, tuples, late)
         return found
 
     def _handle(self, stream: int, arrived: list[tuple[int, Tuples]]) -> Iterator[Instruction]:
@@ -172,7 +176,9 @@ class TriUnit:
                     yield from self._meet(stream, tuples, group)
         for tuples in bundled(tuples for role, tuples in arrived if role & STORE):
             chain = self._stage.groups.index(stream)
-            self._shelf.store(chain, tuples.sorted(self._tuples[chain].order))
+            ranked = tuples.sorted(self._tuples[chain].order)
+            self._arrivals.keys(stream, ranked, self._tuples[chain].order.equality)
+            self._shelf.store(chain, ranked)
 
     # -- completing intermediate results --------------------------------------------------------
 

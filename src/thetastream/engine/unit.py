@@ -17,12 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from thetastream import arrow
+from thetastream.engine.arrivals import Arrivals, HeavyRow, StreamRow
 from thetastream.engine.manifest import Manifest
 from thetastream.engine.shelf import DropPart, PutPart, Shelf, Store
 from thetastream.engine.view import View
 from thetastream.index.encoding import Int64s
-from thetastream.index.layout import Stored, TupleLayout
-from thetastream.index.part import Part, PartMeta, SortOrder, Tuples, bundled
+from thetastream.index.layout import TupleLayout
+from thetastream.index.part import PartMeta, SortOrder, Tuples, bundled
 from thetastream.index.probe import Probe
 from thetastream.spec import NEWEST, JoinSpec, StreamSpec, is_carried, result_column
 from thetastream.topology.dispatcher import Pack
@@ -30,9 +31,6 @@ from thetastream.topology.routes import HOME, PROBE, STORE
 
 EMIT_BYTES = 16 * 1024**2
 """Arrow bytes of results that leave the unit at a time."""
-
-HEAVY_HITTERS = 3
-"""Most frequent keys that a report names."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,10 @@ class Report:
     stored_bytes: int = 0
     runs: int = 0
     busy: float = 0.0
-    heavy: list[tuple[int, int]] = field(default_factory=list)
+    streams: list[StreamRow] = field(default_factory=list)
+    """What came of each stream."""
+    heavy: list[HeavyRow] = field(default_factory=list)
+    """The most frequent keys of the batch."""
 
 
 Instruction = Emit | PutPart | PutView | DropPart | PutManifest | Report
@@ -94,6 +95,7 @@ class Unit:
         ]
         self._shelf = Shelf(number, manifest, self._layouts, store)
         self._report = Report(number)
+        self._arrivals = Arrivals(spec.streams)
         self._view = None if spec.view is None else View(spec)
 
     def process(self, packs: Iterable[Pack], watermark: int | None) -> Iterator[Instruction]:
@@ -115,10 +117,11 @@ class Unit:
         if self._view is not None:
             yield from self._send(self._view)
         self._shelf.merge()
-        self._report.heavy = heavy_hitters(self._shelf.made)
         yield from self._shelf.written()
         yield PutManifest(manifest.write(self._spec))
-        yield finished(self._report, manifest, started)
+        for stream, chain in enumerate(manifest.chains):
+            self._arrivals.kept(stream, chain.parts())
+        yield finished(self._report, self._arrivals, manifest, started)
 
     def _emitted(self, emit: Emit) -> Emit:
         self._report.out_bytes += sum(batch.nbytes for batch in emit.batches)
@@ -139,19 +142,25 @@ class Unit:
         kept = [(role, tuples) for role, tuples in kept if len(tuples)]
         order = self._layouts[stream].order
         probing = _in_order([tuples for role, tuples in kept if role & PROBE], order)
-        if all(role & PROBE and role & STORE for role, _ in kept):
-            return probing, probing
-        return probing, _in_order([tuples for role, tuples in kept if role & STORE], order)
+        storing = probing
+        if not all(role & PROBE and role & STORE for role, _ in kept):
+            storing = _in_order([tuples for role, tuples in kept if role & STORE], order)
+        # A matrix stores tuples in other units than their home, too.
+        at_home = all(role & HOME for role, _ in kept if role & STORE)
+        home = [] if at_home else [tuples for role, tuples in kept if role & HOME]
+        for tuples in storing if at_home else _in_order(home, order):
+            self._arrivals.keys(stream, tuples, order.equality)
+        return probing, storing
 
     def _on_time(self, stream: int, pack: Pack, watermark: int | None) -> Tuples:
         described = self._spec.streams[stream]
         tuples = Tuples.encode(pack.batch, described)
-        home = bool(pack.role & HOME)
-        if home:
-            self._report.rows_in += len(tuples)
         found = on_time(tuples, described, watermark)
-        if home:
-            self._report.late += len(tuples) - len(found)
+        if pack.role & HOME:
+            late = len(tuples) - len(found)
+            self._report.rows_in += len(tuples)
+            self._report.late += late
+            self._arrivals.add(stream, tuples, late)
         return found
 
     def _probe(self, stream: int, tuples: Tuples) -> Iterator[pa.RecordBatch]:
@@ -291,20 +300,9 @@ def on_time(tuples: Tuples, stream: StreamSpec, watermark: int | None) -> Tuples
     return tuples if kept.all() else tuples.take(np.flatnonzero(kept))
 
 
-def heavy_hitters(parts: Iterable[Stored]) -> list[tuple[int, int]]:
-    """The most frequent keys of equalities, with how often they are in one part."""
-    found: list[tuple[int, int]] = []
-    for part in parts:
-        if isinstance(part, Part) and part.order.equality is not None:
-            keys, starts = part.groups
-            counts = np.diff(starts)
-            top = np.argpartition(counts, -min(HEAVY_HITTERS, len(counts)))[-HEAVY_HITTERS:]
-            found += [(int(keys[i]), int(counts[i])) for i in top if counts[i] > 1]
-    return sorted(found, key=lambda item: -item[1])[:HEAVY_HITTERS]
-
-
-def finished(report: Report, manifest: Manifest, started: float) -> Report:
-    """The report with what the unit now stores."""
+def finished(report: Report, arrivals: Arrivals, manifest: Manifest, started: float) -> Report:
+    """The report with what came and what the unit now stores."""
+    report.streams, report.heavy = arrivals.streams(), arrivals.heavy()
     parts = [meta for chain in manifest.chains for meta in chain.parts()]
     report.stored_rows = sum(meta.rows for meta in parts)
     report.stored_bytes = sum(meta.bytes for meta in parts)

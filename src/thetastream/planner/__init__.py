@@ -17,6 +17,9 @@ from thetastream.planner.plan_query import (
 )
 from thetastream.planner.query import Query
 from thetastream.planner.report import Alternative, Decision
+from thetastream.planner.tables import html_table, text_table
+from thetastream.planner.threeway import TriPlan
+from thetastream.planner.tree import TreePlan
 from thetastream.planner.types import AnalysisFailure, Analyst
 
 __all__ = [
@@ -35,11 +38,15 @@ __all__ = [
     "Plan",
     "Query",
     "QueryPlan",
+    "TreePlan",
+    "TriPlan",
     "format_duration",
+    "html_table",
     "is_query",
     "parse_duration",
     "parse_query",
     "plan_join",
     "plan_query",
     "suggestion",
+    "text_table",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thetastream.planner.expression import Comparison, Expr, streams_of
+from thetastream.planner.expression import Comparison, Expr, columns, streams_of
 from thetastream.planner.keys import KeyTable, Scope
 from thetastream.planner.types import (
     Family,
@@ -99,8 +99,15 @@ def plan_equalities(
         [_normal(form.second, common, 1, scope) for form, common in usable],
     )
     places = [
-        table.add_sql(f"xxhash64({', '.join(parts)})", "bigint", Encoding.INTEGER)
-        for table, parts in zip(tables, sides, strict=True)
+        table.add_sql(
+            f"xxhash64({', '.join(parts)})", "bigint", Encoding.INTEGER, of=_read(exprs, scope)
+        )
+        for table, parts, exprs in zip(
+            tables,
+            sides,
+            ([form.first for form, _ in usable], [form.second for form, _ in usable]),
+            strict=True,
+        )
     ]
     compared = tuple(
         (
@@ -118,6 +125,12 @@ def plan_equalities(
         f"{what} become one 64-bit hash" if len(usable) > 1 else f"{what} becomes a 64-bit hash",
         compared if len(compared) == len(usable) else (),
     )
+
+
+def _read(exprs: Sequence[Expr], scope: Scope) -> tuple[str, ...]:
+    """The names of the columns that some expressions over one stream read."""
+    found = [column for expr in exprs for column in columns(expr)]
+    return tuple(dict.fromkeys(scope.names.columns[c.stream][c.index].name for c in found))
 
 
 def _normal(expr: Expr, common: str, stream: int, scope: Scope) -> str:

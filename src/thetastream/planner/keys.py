@@ -133,9 +133,11 @@ class KeyTable:
             name = self.scope.names.columns[self.stream][expr.index].name
         return self._place(KeySpec(sql=sql, type=form.type, encoding=encoding, column=name))
 
-    def add_sql(self, sql: str, type_name: str, encoding: Encoding) -> int:
-        """The place of a key that is finished SQL."""
-        return self._place(KeySpec(sql=sql, type=type_name, encoding=encoding))
+    def add_sql(
+        self, sql: str, type_name: str, encoding: Encoding, *, of: tuple[str, ...] = ()
+    ) -> int:
+        """The place of a key that is finished SQL; `of` are the columns that it hashes."""
+        return self._place(KeySpec(sql=sql, type=type_name, encoding=encoding, of=of))
 
     def require(self, expr: Expr, common: str = "") -> None:
         """Drop rows in which the expression, compared in a type, is NULL: they cannot match."""

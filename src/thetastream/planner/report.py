@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from thetastream.graph import TreeSpec, TriSpec
 from thetastream.planner.conjuncts import Conjunct
 from thetastream.planner.costs import Cost, messages
 from thetastream.planner.remarks import remarks
+from thetastream.planner.tables import html_table, text_table
 from thetastream.planner.terms import TOPOLOGIES, terms_in
 from thetastream.spec import JoinSpec, StreamSpec
 
@@ -94,15 +95,15 @@ class Explanation:
         if self.picture:
             lines += ["", "Join graph", *self.picture]
         lines += ["", "Decisions", *_decisions(self.decisions), "", "Conjuncts"]
-        lines += _table(map(_conjunct, self.conjuncts)) or ["  none"]
+        lines += text_table(map(_conjunct, self.conjuncts)) or ["  none"]
         lines += ["", "Streams"]
         for stream in self.streams:
             keys, condition = _keys(stream) or "none", stream.filter_sql or "none"
-            lines += _table([(stream.name, "keys", keys), ("", "filter", condition)])
+            lines += text_table([(stream.name, "keys", keys), ("", "filter", condition)])
         if self.recheck_sql:
             lines += ["", "Re-checked by Spark", f"  {self.recheck_sql}"]
         lines += ["", f"Estimated cost (copies stored and messages sent, {self.costs_of})"]
-        lines += _table(self.costs)
+        lines += text_table(self.costs)
         if self.notes:
             lines += ["", "Notes", *(f"  {note}" for note in self.notes)]
         return "\n".join(lines + (_terms(self.terms) if terms else []))
@@ -116,14 +117,14 @@ class Explanation:
             _html_title(self.title, self.predicate),
             f"<pre>{html.escape(chr(10).join(self.picture))}</pre>" if self.picture else "",
             _html_decisions(self.decisions),
-            _html_table(("conjunct", "class", "how it is handled"), map(_conjunct, self.conjuncts)),
-            _html_table(("stream", "keys", "filter"), streams),
+            html_table(("conjunct", "class", "how it is handled"), map(_conjunct, self.conjuncts)),
+            html_table(("stream", "keys", "filter"), streams),
             f"<p>Re-checked by Spark: <code>{html.escape(self.recheck_sql)}</code></p>"
             if self.recheck_sql
             else "",
-            _html_table(head, rows),
+            html_table(head, rows),
             *(f"<p>{html.escape(note)}</p>" for note in self.notes),
-            _html_table(("term", "meaning"), self.terms) if terms else "",
+            html_table(("term", "meaning"), self.terms) if terms else "",
             "</div>",
         ]
         return "".join(parts)
@@ -185,7 +186,7 @@ def explain_steps_html(
     """The plan of a tree of joins as HTML."""
     title = _html_title(f"Join of {len(spec.order)} streams", spec.predicate)
     joins = [step.html(terms=False) for step in steps]
-    terms = _html_table(("term", "meaning"), _all_terms(decisions, steps))
+    terms = html_table(("term", "meaning"), _all_terms(decisions, steps))
     return "".join(["<div>", title, _html_decisions(decisions), *joins, terms, "</div>"])
 
 
@@ -234,11 +235,11 @@ def _built(origin: str) -> list[str]:
 
 
 def _decisions(decisions: Sequence[Decision]) -> list[str]:
-    return _table((d.subject, d.choice, d.reason) for d in decisions)
+    return text_table((d.subject, d.choice, d.reason) for d in decisions)
 
 
 def _terms(terms: Sequence[tuple[str, str]]) -> list[str]:
-    return ["", "Terms", *_table(terms)]
+    return ["", "Terms", *text_table(terms)]
 
 
 def _conjunct(conjunct: Conjunct) -> tuple[str, ...]:
@@ -249,30 +250,10 @@ def _keys(stream: StreamSpec) -> str:
     return ", ".join(f"{key.sql} ({key.encoding.value})" for key in stream.keys)
 
 
-def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    found = list(rows)
-    if not found:
-        return []
-    widths = [max(len(row[i]) for row in found) for i in range(len(found[0]))]
-    return [
-        "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        for row in found
-    ]
-
-
 def _html_title(title: str, predicate: str) -> str:
     return f"<p><b>{html.escape(title)}</b> on <code>{html.escape(predicate)}</code></p>"
 
 
 def _html_decisions(decisions: Sequence[Decision]) -> str:
     rows = ((d.subject, d.choice, d.reason) for d in decisions)
-    return _html_table(("decision", "choice", "reason"), rows)
-
-
-def _html_table(head: Iterable[str], rows: Iterable[tuple[str, ...]]) -> str:
-    def cells(tag: str, row: Iterable[str]) -> str:
-        style = ' style="text-align:left"'
-        return "".join(f"<{tag}{style}>{html.escape(cell)}</{tag}>" for cell in row)
-
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f"<table><tr>{cells('th', head)}</tr>{body}</table>"
+    return html_table(("decision", "choice", "reason"), rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -41,6 +42,8 @@ OBSERVATION = "thetastream"
 """How the names of our observed metrics begin."""
 INNER = f"{OBSERVATION}_inner"
 """The same, of a join whose results are not those of the query."""
+WATERMARK = "spark.watermarkDelayMs"
+"""What Spark writes into the metadata of a column that has a watermark."""
 
 
 def build(
@@ -65,13 +68,13 @@ def build_two(
     chunk_rows: int,
     cache_bytes: int,
     clock: Clock | None = None,
-    inner: bool = False,
+    inner: int | None = None,
 ) -> DataFrame:
-    """A two-way join; with `inner`, one whose results are a stream of another join.
+    """A two-way join; `inner` is its number where its results are a stream of another join.
 
     `clock` is that of the joins it is one of, where there are several.
     """
-    text = spec.to_json()
+    text = replace(spec, streams=_with_delays(spec.streams, inputs)).to_json()
     derived = [derive(stream, frame) for stream, frame in zip(spec.streams, inputs, strict=True)]
     # Unique for each join that is built: what one query caches is never seen by another.
     token = uuid.uuid4().hex
@@ -105,7 +108,7 @@ def build_three(
     The semi-symmetric scheme has two stages. All that the second one gets comes through the first,
     and all results leave through the second: a DataFrame that is used twice is computed twice.
     """
-    text = spec.to_json()
+    text = replace(spec, streams=_with_delays(spec.streams, inputs)).to_json()
     derived = [derive(stream, frame) for stream, frame in zip(spec.streams, inputs, strict=True)]
     streaming = any(frame.isStreaming for frame in inputs)
     clock = spec.clock if streaming else Clock.NONE
@@ -147,14 +150,14 @@ def build_tree(
 ) -> DataFrame:
     """Two-way joins one after the other, with the columns `s0_0`, ... of all the streams."""
     found = inputs[spec.order[0]]
-    for step, stream in zip(spec.steps, spec.order[1:], strict=True):
+    for number, (step, stream) in enumerate(zip(spec.steps, spec.order[1:], strict=True)):
         found = build_two(
             step,
             [found, inputs[stream]],
             chunk_rows=chunk_rows,
             cache_bytes=cache_bytes // len(spec.steps),
             clock=spec.clock,
-            inner=step is not spec.steps[-1],
+            inner=None if number + 1 == len(spec.steps) else number,
         )
     columns = [
         F.col(name).alias(result_column(stream, number))
@@ -198,12 +201,25 @@ def _own(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
-def observe(joined: DataFrame, token: str, *, inner: bool = False) -> DataFrame:
+def _with_delays(
+    streams: Sequence[StreamSpec], inputs: Sequence[DataFrame]
+) -> tuple[StreamSpec, ...]:
+    """The streams with the delays of the watermarks that their inputs have."""
+    found = []
+    for stream, frame in zip(streams, inputs, strict=True):
+        delays = [(field.metadata or {}).get(WATERMARK) for field in frame.schema.fields]
+        # What another join made has the members' watermarks, and none of its own.
+        known = [] if stream.is_join_result else [delay for delay in delays if delay is not None]
+        found.append(replace(stream, delay=int(known[0]) if known else None))
+    return tuple(found)
+
+
+def observe(joined: DataFrame, token: str, *, inner: int | None = None) -> DataFrame:
     """The joiner's output with each unit's report among the query's observed metrics.
 
     One list, which takes the same time for each row however many units there are.
     """
-    name = f"{INNER if inner else OBSERVATION}_{token}"
+    name = f"{OBSERVATION if inner is None else f'{INNER}_{inner:03d}'}_{token}"
     return joined.observe(name, F.collect_list("report").alias("reports"))
 
 

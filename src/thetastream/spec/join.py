@@ -6,13 +6,13 @@ import dataclasses
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from thetastream.spec import codec
 from thetastream.spec.clock import Clock, clock_of
 from thetastream.spec.codec import digest
 from thetastream.spec.edges import Equality, Range, Window
-from thetastream.spec.streams import StreamSpec
+from thetastream.spec.streams import KeySpec, StreamSpec
 from thetastream.spec.view import ViewSpec
 
 
@@ -183,6 +183,11 @@ def streams_fingerprint(
         "streams": ",".join(stream.name for stream in streams),
         "predicate": predicate,
         "columns": digest([[asdict(c) for c in s.columns] for s in streams]),
-        "keys": digest([[asdict(k) for k in s.keys] for s in streams]),
+        "keys": digest([[_stored_key(k) for k in s.keys] for s in streams]),
         "filters": digest([s.filter_sql for s in streams]),
     }
+
+
+def _stored_key(key: KeySpec) -> dict[str, Any]:
+    """The key without what only reports show of it."""
+    return {name: value for name, value in dataclasses.asdict(key).items() if name != "of"}

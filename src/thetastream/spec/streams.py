@@ -48,6 +48,8 @@ class KeySpec:
     encoding: Encoding
     column: str | None = None
     """The stream's own column when the expression is nothing but that: then nothing is derived."""
+    of: tuple[str, ...] = ()
+    """The stream's own columns that a hash is made of, for reports."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,8 @@ class StreamSpec:
     """Whether its tuples are results of another join: then none of them is late."""
     latest: int | None = None
     """The key that is the time of their newest member, where that is not the event time."""
+    delay: int | None = None
+    """How many milliseconds its own watermark trails its newest tuple, for reports."""
 
     def __post_init__(self) -> None:
         for what, place in (("time", self.time), ("latest time", self.latest)):
