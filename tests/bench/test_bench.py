@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +103,55 @@ def test_the_summary_is_written_from_the_files(tmp_path: Path) -> None:
     assert (
         "| equality, uniform: throughput against the faster of Spark's set-ups | ≥ 8 | 9 |" in text
     )
-    assert (tmp_path / "equality.svg").read_text().startswith("<svg")
+    assert "<svg" in (tmp_path / "equality.svg").read_text()
     small = document("equality", {OURS: 1.0, SPARK_DEFAULT: 9.0})
     small["case"]["rows"] = 10
     (tmp_path / "equality.json").write_text(json.dumps(small))
     report.write(tmp_path)
     assert "not measured" in (tmp_path / "README.md").read_text().split("## Equality")[0]
+
+
+def test_a_bar_says_how_the_contestant_compares_or_why_it_has_no_figure() -> None:
+    made = document("equality", {OURS: 1.0, SPARK_DEFAULT: 7.5, DUCKDB: 0.1})
+    assert report.bar(made, OURS).label == "100"
+    assert report.bar(made, SPARK_DEFAULT).label == "13.3, 7.5× slower"
+    batch = report.bar(made, DUCKDB)
+    assert (batch.name, batch.label) == ("duckdb, one batch", "1k, 10× faster")
+    for one in measures.of(made, SPARK_DEFAULT):
+        one |= {"triggers": [], "finished": False}
+    assert report.bar(made, SPARK_DEFAULT).label == "0 of 12 triggers within 10 s"
+
+
+@pytest.mark.parametrize(
+    ("times", "text"),
+    [
+        (7.47, "7.5× slower"),
+        (0.0717, "14× faster"),
+        (723.09, "723× slower"),
+        (0.0004, "2.5k× faster"),
+        (1.04, "equally fast"),
+        (0.97, "equally fast"),
+        (1.06, "1.1× slower"),
+    ],
+)
+def test_ratios_in_words(times: float, text: str) -> None:
+    assert report.compared(times) == text
+
+
+def test_a_case_has_a_chart_if_there_is_something_to_compare() -> None:
+    assert report.chart(document("equality", {OURS: 1.0})) is None
+    assert report.chart(document("equality", {OURS: 1.0, SPARK_DEFAULT: 9.0})) is not None
+    memory = document("memory", {OURS: 1.0})
+    for one in memory["runs"]:
+        one["memory"] = [2**30, 2**31]
+    assert report.chart(memory) is not None
+
+
+def test_every_published_chart_is_shown_in_the_summary() -> None:
+    folder = Path(__file__).parents[2] / "docs" / "benchmarks"
+    text = (folder / "README.md").read_text()
+    shown = set(re.findall(r"\]\(([^)]*\.svg)\)", text))
+    assert shown == {file.name for file in folder.glob("*.svg")}
 
 
 def test_every_case_is_listed_and_found(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 
-from thetastream.bench.run import main
+from thetastream.cli.main import main
 
-sys.exit(main())
+# By way of the command, which says what to install if a package is missing.
+sys.exit(main(["bench", *sys.argv[1:]]))

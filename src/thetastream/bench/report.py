@@ -1,4 +1,4 @@
-"""From the JSON of the cases to the summary and the plots. Reads nothing but those files."""
+"""From the JSON of the cases to the summary and the charts. Reads nothing but those files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 from thetastream.bench import cases
 from thetastream.bench.aims import counts_for_aims, figures
-from thetastream.bench.cases import OURS, PAIRS, SPARK_DEFAULT
+from thetastream.bench.cases import DUCKDB, OURS, PAIRS, SPARK_DEFAULT
 from thetastream.bench.measures import (
+    GIB,
     Document,
     bytes_per_tuple,
     entries,
@@ -22,7 +23,7 @@ from thetastream.bench.measures import (
     throughput,
     trigger_seconds,
 )
-from thetastream.demo.plot import Bar, Series, bar_chart, line_chart, number
+from thetastream.charts import Bar, bar_chart, line_chart, number, svg
 
 
 def note(document: Document, contestant: str) -> str:
@@ -70,7 +71,7 @@ def table(document: Document) -> list[str]:
 
 
 def write(out: Path) -> None:
-    """README.md and the plots, from every JSON file in the folder."""
+    """README.md and the charts, from every JSON file in the folder."""
     documents = {
         case.name: json.loads(file.read_text())
         for case in cases.CASES
@@ -121,7 +122,7 @@ def write(out: Path) -> None:
 
 
 def section(name: str, document: Document, out: Path) -> list[str]:
-    """One case: what it is, its table, its plot."""
+    """One case: what it is, its table, its chart."""
     case = document["case"]
     window = "full history" if case["window"] is None else f"window of {case['window']} triggers"
     lines = [
@@ -153,39 +154,70 @@ def section(name: str, document: Document, out: Path) -> list[str]:
     if peak := spread(peak_memory(run) for run in of(document, OURS)):
         text = peak.text(lambda v: f"{v:.1f}")
         lines += ["", f"Peak memory of all processes, shared pages counted once: {text} GiB."]
-    bars = [
-        Bar(who, rate.middle, rate.low, rate.high)
-        for who in names(document)
-        if (rate := rates(document, who))
-    ]
-    if bars:
-        svg = bar_chart(case["title"], bars, label="input rows per second")
-        _publish(out / f"{name}.svg", svg + "\n")
+    if drawn := chart(document):
+        _publish(out / f"{name}.svg", drawn)
         lines += ["", f"![{case['title']}]({name}.svg)"]
     return lines
+
+
+def chart(document: Document) -> str | None:
+    """The memory over time where it was watched, else the throughputs if there are several."""
+    title = document["case"]["title"]
+    watched = {
+        f"run {run['run'] + 1}": [(at, size / GIB) for at, size in enumerate(run["memory"])]
+        for run in of(document, OURS)
+        if run.get("memory")
+    }
+    if watched:
+        title = f"{title}: memory of all processes"
+        y_label = "GiB, shared pages counted once"
+        return svg(line_chart(title, watched, x_label="seconds since the start", y_label=y_label))
+    bars = [made for who in names(document) if (made := bar(document, who)).label]
+    if len(bars) < 2:
+        # A bar alone says no more than the table.
+        return None
+    about = "; lines span the runs, factors are taken within a run"
+    return svg(bar_chart(title, bars, label="input rows per second", about=about, ours=OURS))
+
+
+def bar(document: Document, contestant: str) -> Bar:
+    """The contestant's throughput and how it compares with ours, or why it has none."""
+    name = f"{contestant}, one batch" if contestant == DUCKDB else contestant
+    rate = rates(document, contestant)
+    if rate is None:
+        return Bar(name, None, note=note(document, contestant))
+    times = spread(ratios(document, throughput, contestant)) if contestant != OURS else None
+    return Bar(name, *rate, note=compared(times.middle) if times else "")
+
+
+def compared(times: float) -> str:
+    """A contestant's speed in words, when we have so many times its throughput."""
+    factor = max(times, 1 / times)
+    text = number(factor) if factor >= 100 else f"{factor:.2g}"
+    return "equally fast" if text == "1" else f"{text}× {'slower' if times > 1 else 'faster'}"
 
 
 def growth_section(documents: dict[str, Document], out: Path) -> list[str]:
     """Throughput over the size of the window."""
     lines = ["## Growth of the window", "", "As many results per row at every size.", ""]
     lines += ["| window, triggers | contestant | rows per second |", "|---:|---|---:|"]
-    points: dict[str, list[tuple[float, float]]] = {}
+    points: dict[str, list[tuple[float, ...]]] = {}
     for document in documents.values():
         window = document["case"]["window"]
         for who in names(document):
             rate = rates(document, who)
             if rate:
                 lines.append(f"| {window} | {who} | {rate.text(number)} |")
-                points.setdefault(who, []).append((window, rate.middle))
-    title = "Throughput over the window"
-    svg = line_chart(
+                points.setdefault(who, []).append((window, *rate))
+    title = "Throughput over the size of the window"
+    figure = line_chart(
         title,
-        [Series(who, sorted(line)) for who, line in points.items()],
-        x_label="window, triggers",
+        {who: sorted(line) for who, line in points.items()},
+        x_label="triggers in the window, logarithmic",
         y_label="input rows per second",
         log_x=True,
     )
-    _publish(out / "growth.svg", svg + "\n")
+    _publish(out / "growth.svg", svg(figure))
     return [*lines, "", f"![{title}](growth.svg)"]
 
 

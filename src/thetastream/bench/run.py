@@ -1,4 +1,4 @@
-"""Runs the benchmarks and writes JSON, plots and a summary.
+"""Runs the benchmarks and writes JSON, charts and a summary.
 
     thetastream bench [--only equality band] [--runs 3] [--rows 1000000] [--out benchmarks]
 

@@ -31,6 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     chosen = arguments(argv)
     try:
         import duckdb  # noqa: F401
+        import matplotlib  # noqa: F401
         import rich  # noqa: F401
     except ImportError as missing:
         print(

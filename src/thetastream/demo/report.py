@@ -1,16 +1,17 @@
-"""The demo's report: one HTML page with inline plots, which needs nothing else to be read."""
+"""The demo's report: one HTML page with its charts inside, which needs nothing else to be read."""
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
 import thetastream as ts
+from thetastream.charts import Bar, bar_chart, heat_map, line_chart, svg
 from thetastream.demo.check import Comparison
 from thetastream.demo.job import PREDICATE, WITHIN
-from thetastream.demo.plot import Bar, Series, bar_chart, heat_map, line_chart
 
 MIB = 1024**2
 
@@ -20,7 +21,7 @@ PAGE = """<!doctype html>
 <style>
 :root{{color-scheme:light dark}}
 body{{font:15px/1.5 system-ui,sans-serif;max-width:760px;margin:2rem auto;padding:0 1rem}}
-svg{{max-width:100%;height:auto;border-radius:6px;margin:.5rem 0}}
+img{{max-width:100%;height:auto;border-radius:6px;margin:.5rem 0}}
 pre{{overflow-x:auto;padding:.75rem;border:1px solid #8884;border-radius:6px;font-size:12px}}
 td{{padding:.1rem 1.5rem .1rem 0}}td:last-child{{font-variant-numeric:tabular-nums}}
 .ok{{color:#2e8f6e;font-weight:600}}.failed{{color:#b23a48;font-weight:600}}
@@ -30,7 +31,7 @@ td{{padding:.1rem 1.5rem .1rem 0}}td:last-child{{font-variant-numeric:tabular-nu
 within {within}</pre>
 <p class="{kind}">{verdict}</p>
 <table>{facts}</table>
-{plots}
+{charts}
 <h2>Plan</h2>
 <pre>{plan}</pre>
 </body></html>
@@ -63,7 +64,7 @@ def write(
         facts="".join(
             f"<tr><td>{escape(k)}</td><td>{escape(v)}</td></tr>" for k, v in facts.items()
         ),
-        plots="\n".join(plots(batches)),
+        charts="\n".join(image(title, drawn) for title, drawn in charts(batches).items()),
         plan=escape(plan),
     )
     # An older report may have wider permissions; a new file takes them from here.
@@ -73,37 +74,46 @@ def write(
         file.write(page)
 
 
-def plots(batches: Sequence[ts.BatchMetrics]) -> list[str]:
-    """Throughput, results, lag, state and unit load, each over the batches."""
+def image(title: str, drawn: str) -> str:
+    """An SVG file as an element of the page; inside an image its ids meet no others."""
+    data = base64.b64encode(drawn.encode()).decode()
+    return f'<img alt="{escape(title)}" src="data:image/svg+xml;base64,{data}">'
+
+
+def charts(batches: Sequence[ts.BatchMetrics]) -> dict[str, str]:
+    """Throughput, results, lag, state and unit load over the batches: titles and SVG files."""
     units = sorted({unit.unit for batch in batches for unit in batch.units})
     busy = [{unit.unit: unit.busy for unit in batch.units} for batch in batches]
     received = dict.fromkeys(units, 0)
     for batch in batches:
         for unit in batch.units:
             received[unit.unit] += unit.rows_in
-
-    def line(title: str, y_label: str, values: Sequence[float | None]) -> str:
-        pairs = zip(batches, values, strict=True)
-        points = [(batch.batch, value) for batch, value in pairs if value is not None]
-        return line_chart(title, [Series("", points)], x_label="batch", y_label=y_label)
-
-    return [
-        line("Throughput", "rows in per second", [b.rows_per_second for b in batches]),
-        line("Results", "rows out per batch", [b.results for b in batches]),
-        line(
-            "Watermark behind the newest event", "seconds of event time", [b.lag for b in batches]
-        ),
-        line("State, rows", "stored tuples", [b.stored_rows for b in batches]),
-        line("State, size", "MiB", [b.stored_bytes / MIB for b in batches]),
-        heat_map(
-            "Load of each unit",
-            [(f"unit {unit}", [loads.get(unit, 0.0) for loads in busy]) for unit in units],
-            x_label="batch →",
-            unit="s busy",
-        ),
-        bar_chart(
-            "Rows that each unit received",
-            [Bar(f"unit {unit}", float(received[unit])) for unit in units],
-            label="rows over all batches, copies included",
-        ),
-    ]
+    lines: dict[str, tuple[str, Sequence[float | None]]] = {
+        "Throughput": ("rows in per second", [b.rows_per_second for b in batches]),
+        "Results": ("rows out per batch", [b.results for b in batches]),
+        "Watermark behind the newest event": ("seconds of event time", [b.lag for b in batches]),
+        "State, rows": ("stored tuples", [b.stored_rows for b in batches]),
+        "State, size": ("MiB", [b.stored_bytes / MIB for b in batches]),
+    }
+    figures = {
+        title: line_chart(
+            title,
+            {"": [(b.batch, y) for b, y in zip(batches, values, strict=True) if y is not None]},
+            x_label="batch",
+            y_label=y_label,
+        )
+        for title, (y_label, values) in lines.items()
+    }
+    load, rows = "Load of each unit", "Rows that each unit received"
+    figures[load] = heat_map(
+        load,
+        [(f"unit {unit}", [loads.get(unit, 0.0) for loads in busy]) for unit in units],
+        x_label="batch",
+        unit="s busy",
+    )
+    figures[rows] = bar_chart(
+        rows,
+        [Bar(f"unit {unit}", float(received[unit])) for unit in units],
+        label="rows over all batches, copies included",
+    )
+    return {title: svg(figure) for title, figure in figures.items()}
