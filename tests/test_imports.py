@@ -71,6 +71,7 @@ def test_downward_imports_are_allowed(tmp_path: Path) -> None:
         ("engine/unit.py", "\nfrom pyarrow import flight\n", "pyarrow.flight may be imported only"),
         ("api/join.py", "\nimport duckdb\n", "duckdb may be imported only in"),
         ("bench/report.py", "\nimport matplotlib\n", "matplotlib may be imported only in"),
+        ("api/join.py", "\nimport shtab\n", "shtab may be imported only in"),
     ],
 )
 def test_violation_is_reported(tmp_path: Path, file: str, text: str, message: str) -> None:

@@ -50,6 +50,7 @@ ONLY_IN: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
         frozenset({"bench", "cli", "dashboard", "demo", "testing", "workloads"}),
     ),
     (frozenset({"matplotlib"}), frozenset({"charts", "demo"})),
+    (frozenset({"shtab"}), frozenset({"cli"})),
 )
 """Outside packages, and the only parts of this one that may import them."""
 

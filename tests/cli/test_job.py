@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from thetastream.cli import completion
 from thetastream.cli.job import load
-from thetastream.cli.main import DONE, WRONG, main
+from thetastream.cli.main import DONE, NO_SPARK, WRONG, main, parser
 from thetastream.cli.main import WORKLOADS as OFFERED
 from thetastream.cli.start import own_error
 from thetastream.errors import JobError
@@ -171,16 +172,61 @@ def test_completion_knows_every_command(shell: str, capsys: pytest.CaptureFixtur
         assert word in script
 
 
-def test_the_bash_script_completes() -> None:
-    script = subprocess.run(
-        [sys.executable, "-m", "thetastream", "completion", "bash"],
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["ch"], ["check"]),
+        (["run", "--j"], ["--json"]),
+        (["generate", "g"], ["gps"]),
+        (["generate", "gps", "--sc"], ["--scale"]),
+        (["completion", ""], ["bash", "zsh", "fish"]),
+        (["run", "orders"], ["orders.toml"]),
+        (["generate", "gps", "orders"], ["orders.toml"]),
+        (["explain", "--html", "orders"], ["orders.toml"]),
+    ],
+)
+def test_the_bash_script_completes(words: list[str], found: list[str], tmp_path: Path) -> None:
+    (tmp_path / "orders.toml").touch()
+    probe = (
+        f"{completion.script(parser(), 'bash')}\n"
+        'COMP_WORDS=(thetastream "$@"); COMP_CWORD=$#\n'
+        # The name of the function is the library's affair.
+        "$(complete -p thetastream | sed 's/.*-F \\([^ ]*\\) .*/\\1/')\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    done = subprocess.run(
+        ["bash", "-c", probe, "bash", *words],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
-    ).stdout
-    probe = f'{script}\nCOMP_WORDS=(thetastream ch); COMP_CWORD=1; _thetastream; echo "$COMPREPLY"'
-    done = subprocess.run(["bash", "-c", probe], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "check"
+    )
+    assert done.stdout.split() == found
+
+
+@pytest.mark.parametrize(
+    ("package", "command", "extra"),
+    [
+        ("matplotlib", ["bench", "--list"], "demo"),
+        ("matplotlib", ["demo"], "demo"),
+        ("shtab", ["completion", "bash"], "completion"),
+    ],
+)
+def test_the_package_works_without_the_extras(package: str, command: list[str], extra: str) -> None:
+    program = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "import thetastream\n"
+        "from thetastream.cli.main import main\n"
+        f"sys.exit(main({command!r}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == NO_SPARK, done.stderr
+    assert done.stderr == (
+        f"error: thetastream {command[0]} needs {package}\n"
+        f"What to do: pip install 'thetastream[{extra}]'\n"
+    )
 
 
 def test_errors_of_the_library_are_found_in_sparks_stack() -> None:
