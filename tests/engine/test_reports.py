@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from thetastream.engine.arrivals import SHOWN
-from thetastream.engine.unit import Report
+from thetastream.engine.protocol import Report
 from thetastream.options import JoinOptions
 from thetastream.testing import Batch, InProcessJoin
 from thetastream.testing.many import Arrivals, ManyJoin

@@ -6,17 +6,24 @@ stopping and going on at any batch is what always happens here.
 
 from __future__ import annotations
 
-import zlib
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from thetastream import arrow
+from thetastream.engine.decoding import decode_part, decode_view, missing_part
 from thetastream.engine.manifest import Manifest
-from thetastream.engine.shelf import DropPart, PutPart
-from thetastream.engine.unit import Emit, PutManifest, PutView, Report, Unit
-from thetastream.errors import CorruptRunError
+from thetastream.engine.protocol import (
+    DropPart,
+    Emit,
+    PutManifest,
+    PutPart,
+    Report,
+    StateChange,
+    metered,
+)
+from thetastream.engine.unit import Unit
 from thetastream.index.layout import Layout, Stored
 from thetastream.index.part import PartMeta
 from thetastream.spec import JoinSpec
@@ -29,36 +36,6 @@ class UnitState:
 
     manifest: str | None = None
     parts: dict[str, bytes] = field(default_factory=dict)
-
-
-def decode_part(data: bytes | pa.Buffer, meta: PartMeta, layout: Layout) -> Stored:
-    """The part in stored bytes; bytes that are not what was written are refused."""
-    _check(data, meta, f"stored part {meta.id} of {layout.what}")
-    return layout.decode(data)
-
-
-def decode_view(data: bytes | pa.Buffer, meta: PartMeta) -> pa.RecordBatch:
-    """The view in stored bytes, refused like a part if they were changed."""
-    _check(data, meta, f"stored view {meta.id}")
-    return arrow.from_bytes(data)
-
-
-def _check(data: bytes | pa.Buffer, meta: PartMeta, what: str) -> None:
-    found = zlib.crc32(data)
-    if found != meta.checksum:
-        raise CorruptRunError(
-            f"{what} is damaged",
-            detail=f"  its checksum is {found:08x}; it was written with {meta.checksum:08x}",
-            hint="restore the checkpoint from a copy, or start with a new one",
-        )
-
-
-def missing_part(meta: PartMeta) -> CorruptRunError:
-    """The error for a part that the manifest lists and the store does not have."""
-    return CorruptRunError(
-        f"stored part {meta.id} is missing",
-        hint="restore the checkpoint from a copy, or start with a new one",
-    )
 
 
 class Memory:
@@ -79,12 +56,10 @@ class Memory:
         return self._parts[meta.id]
 
 
-def carry_out(step: PutPart | PutView | DropPart | PutManifest, state: UnitState) -> None:
+def carry_out(step: StateChange, state: UnitState) -> None:
     """Change the stored state as a unit says."""
     match step:
-        case PutPart(meta, data, _):
-            state.parts[meta.id] = data.to_pybytes()
-        case PutView(meta, data):
+        case PutPart(meta, data):
             state.parts[meta.id] = data.to_pybytes()
         case DropPart(meta):
             del state.parts[meta.id]
@@ -124,12 +99,12 @@ class Runner:
         results: list[pa.RecordBatch] = []
         store = Memory(state.parts)
         unit = Unit(spec, number, manifest, store, chunk_rows=self._chunk_rows)
-        for step in unit.process(packs, watermark):
+        for step in metered(unit.process(packs, watermark), time.thread_time):
             match step:
                 case Emit(batches):
                     results += batches
                 case Report():
                     self.reports.append(step)
-                case _:
+                case PutPart() | DropPart() | PutManifest():
                     carry_out(step, state)
         return results

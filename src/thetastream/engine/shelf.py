@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
-
-import pyarrow as pa
+from dataclasses import replace
+from typing import TypeVar
 
 from thetastream import arrow
 from thetastream.engine.manifest import Manifest
+from thetastream.engine.protocol import DropPart, PutPart, Store
 from thetastream.index.chain import Run
 from thetastream.index.encoding import Int64s
 from thetastream.index.layout import Layout, PackLayout, Stored, TupleLayout
@@ -18,32 +17,6 @@ from thetastream.index.packing import Links, Packs
 from thetastream.index.part import Part, PartMeta, Tuples
 
 _Stored = TypeVar("_Stored", bound=Stored)
-
-
-@dataclass(frozen=True)
-class PutPart:
-    """A part is to be stored."""
-
-    meta: PartMeta
-    data: pa.Buffer
-    part: Stored
-
-
-@dataclass(frozen=True)
-class DropPart:
-    """A part is no longer needed."""
-
-    meta: PartMeta
-
-
-class Store(Protocol):
-    """What a unit may ask of its stored state."""
-
-    def part(self, meta: PartMeta, layout: Layout) -> Stored:
-        """A part."""
-
-    def view(self, meta: PartMeta) -> pa.RecordBatch:
-        """A view that was not sent yet."""
 
 
 class Shelf:

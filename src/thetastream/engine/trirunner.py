@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
 from thetastream.engine.manifest import Manifest
+from thetastream.engine.protocol import Emit, Forward, Mark, Pass, Report, metered
 from thetastream.engine.runner import Memory, UnitState, carry_out
-from thetastream.engine.triunit import Forward, Mark, Passing, TriReport, TriUnit, unfactored
-from thetastream.engine.unit import Emit
+from thetastream.engine.triunit import TriUnit, unfactored
 from thetastream.graph import Stage, TriSpec
 from thetastream.index.packing import Packs
 from thetastream.topology.dispatcher import Pack
@@ -27,7 +28,7 @@ class TriRunner:
             for stage in spec.stages
             for unit in range(stage.first_unit, stage.first_unit + stage.units)
         }
-        self.reports: list[TriReport] = []
+        self.reports: list[Report] = []
 
     def batch(
         self, inputs: Sequence[Iterable[pa.RecordBatch]], watermark: int | None = None
@@ -67,17 +68,17 @@ class TriRunner:
         unit = TriUnit(stage, number, manifest, Memory(state.parts), chunk_rows=self._chunk_rows)
         results: list[pa.RecordBatch] = []
         gone: list[Forward] = []
-        for step in unit.process(packs, watermark, forwarded):
+        for step in metered(unit.process(packs, watermark, forwarded), time.thread_time):
             match step:
                 case Emit(batches):
                     results += batches
-                case Passing(_, _, data):
+                case Pass(_, _, data):
                     results.append(unfactored(data))
                 case Forward():
                     gone.append(step)
                 case Mark(_, mark):
                     self._marked = mark
-                case TriReport():
+                case Report():
                     self.reports.append(step)
                 case _:
                     carry_out(step, state)

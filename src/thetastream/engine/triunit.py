@@ -12,9 +12,7 @@ stored tuples also goes on to the group of the second end, and meets what is sto
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -23,18 +21,24 @@ import pyarrow as pa
 from thetastream import arrow
 from thetastream.engine.arrivals import Arrivals
 from thetastream.engine.manifest import Manifest
-from thetastream.engine.shelf import DropPart, PutPart, Shelf, Store
-from thetastream.engine.unit import (
-    Emit,
+from thetastream.engine.protocol import (
+    Forward,
+    Instruction,
+    Mark,
+    Pass,
     PutManifest,
     Report,
+    Store,
+)
+from thetastream.engine.shelf import Shelf
+from thetastream.engine.unit import (
     carried,
     chunk_limit,
-    finished,
     gathered,
     newest_column,
     on_time,
     result_batch,
+    with_totals,
 )
 from thetastream.graph import Scheme, Stage, TriSpec
 from thetastream.index.encoding import Int64s
@@ -51,41 +55,6 @@ MEETING_PAIRS = 1 << 21
 MEETING_BYTES = arrow.SAFE_BYTES // 2
 """Intermediate results, and Arrow bytes of their stored members, that are packed together; more of
 them make another run."""
-
-
-class Forward(NamedTuple):
-    """Packs of a first stage that go on to a unit of the second."""
-
-    unit: int
-    packs: Packs
-
-
-class Passing(NamedTuple):
-    """Results of a first stage on their way out through a unit of the second, as `factored`."""
-
-    unit: int
-    rows: int
-    data: pa.Buffer
-
-
-class Mark(NamedTuple):
-    """The watermark of a first stage for a unit of the second, which uses the same."""
-
-    unit: int
-    watermark: int
-
-
-@dataclass
-class TriReport(Report):
-    """A unit's load in one batch, with its intermediate results."""
-
-    entries: int = 0
-    """Packs, or pairs if they are not packed, that are stored."""
-    pairs: int = 0
-    """Pairs in them."""
-
-
-Instruction = Emit | PutPart | DropPart | PutManifest | Forward | Passing | Mark | TriReport
 
 
 class _Member(NamedTuple):
@@ -113,7 +82,7 @@ class TriUnit:
         self._number = number
         self._tuples = tuple_layouts(stage)
         self._shelf = Shelf(number, manifest, [*self._tuples, *pack_layouts(stage)], store)
-        self._report = TriReport(number)
+        self._report = Report(number)
         self._arrivals = Arrivals(self._spec.streams)
         self._topology = TriTopology(stage.spec.stages[-1])
         self._passes = stage.number + 1 < len(stage.spec.stages)
@@ -125,7 +94,6 @@ class TriUnit:
         forwarded: Iterable[Packs] = (),
     ) -> Iterator[Instruction]:
         """Join the packs of a batch with each other and with what is stored."""
-        started = time.perf_counter()
         self._manifest.sequence += 1
         self._shelf.expire(watermark)
         arrived: list[list[tuple[int, Tuples]]] = [[] for _ in self._spec.streams]
@@ -147,7 +115,7 @@ class TriUnit:
         stored = len(self._stage.groups)
         for stream, chain in zip(self._stage.groups, self._manifest.chains, strict=False):
             self._arrivals.kept(stream, chain.parts())
-        finished(self._report, self._arrivals, self._manifest, started)
+        with_totals(self._report, self._arrivals, self._manifest)
         metas = [meta for chain in self._manifest.chains[stored:] for meta in chain.parts()]
         self._report.entries = sum(meta.rows for meta in metas)
         self._report.pairs = sum(meta.pairs for meta in metas)
@@ -318,7 +286,7 @@ class TriUnit:
             data = factored(found, self._newest(found))
             self._report.out_bytes += data.size
             unit = last.first_unit + self._number % last.units
-            yield Passing(unit, len(found[0].rows), data)
+            yield Pass(unit, len(found[0].rows), data)
 
     def _counted(self, found: _Found) -> _Found:
         self._report.results += len(found[0].rows)

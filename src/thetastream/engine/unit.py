@@ -8,18 +8,25 @@ each pair is found once, where the one that came first is stored, when the other
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from thetastream import arrow
-from thetastream.engine.arrivals import Arrivals, HeavyRow, StreamRow
+from thetastream.engine.arrivals import Arrivals
 from thetastream.engine.manifest import Manifest
-from thetastream.engine.shelf import DropPart, PutPart, Shelf, Store
+from thetastream.engine.protocol import (
+    DropPart,
+    Emit,
+    Instruction,
+    PutManifest,
+    PutPart,
+    Report,
+    Store,
+)
+from thetastream.engine.shelf import Shelf
 from thetastream.engine.view import View
 from thetastream.index.encoding import Int64s
 from thetastream.index.layout import TupleLayout
@@ -31,51 +38,6 @@ from thetastream.topology.routes import HOME, PROBE, STORE
 
 EMIT_BYTES = 16 * 1024**2
 """Arrow bytes of results that leave the unit at a time."""
-
-
-@dataclass(frozen=True)
-class Emit:
-    """Results leave the unit."""
-
-    batches: tuple[pa.RecordBatch, ...]
-
-
-@dataclass(frozen=True)
-class PutView:
-    """A view that is not sent yet is to be stored."""
-
-    meta: PartMeta
-    data: pa.Buffer
-
-
-@dataclass(frozen=True)
-class PutManifest:
-    """The manifest is to be stored; the last word on the unit's state."""
-
-    text: str
-
-
-@dataclass
-class Report:
-    """A unit's load in one batch."""
-
-    unit: int
-    rows_in: int = 0
-    probes: int = 0
-    results: int = 0
-    out_bytes: int = 0
-    late: int = 0
-    stored_rows: int = 0
-    stored_bytes: int = 0
-    runs: int = 0
-    busy: float = 0.0
-    streams: list[StreamRow] = field(default_factory=list)
-    """What came of each stream."""
-    heavy: list[HeavyRow] = field(default_factory=list)
-    """The most frequent keys of the batch."""
-
-
-Instruction = Emit | PutPart | PutView | DropPart | PutManifest | Report
 
 
 class Unit:
@@ -100,7 +62,6 @@ class Unit:
 
     def process(self, packs: Iterable[Pack], watermark: int | None) -> Iterator[Instruction]:
         """Join the packs of a batch with each other and with what is stored."""
-        started = time.perf_counter()
         manifest = self._manifest
         manifest.sequence += 1
         self._shelf.expire(watermark)
@@ -121,7 +82,7 @@ class Unit:
         yield PutManifest(manifest.write(self._spec))
         for stream, chain in enumerate(manifest.chains):
             self._arrivals.kept(stream, chain.parts())
-        yield finished(self._report, self._arrivals, manifest, started)
+        yield with_totals(self._report, self._arrivals, manifest)
 
     def _emitted(self, emit: Emit) -> Emit:
         self._report.out_bytes += sum(batch.nbytes for batch in emit.batches)
@@ -223,7 +184,7 @@ class Unit:
             high=(),
             checksum=checksum,
         )
-        yield PutView(manifest.pending, data)
+        yield PutPart(manifest.pending, data)
 
 
 def gathered(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[Emit]:
@@ -300,14 +261,13 @@ def on_time(tuples: Tuples, stream: StreamSpec, watermark: int | None) -> Tuples
     return tuples if kept.all() else tuples.take(np.flatnonzero(kept))
 
 
-def finished(report: Report, arrivals: Arrivals, manifest: Manifest, started: float) -> Report:
+def with_totals(report: Report, arrivals: Arrivals, manifest: Manifest) -> Report:
     """The report with what came and what the unit now stores."""
     report.streams, report.heavy = arrivals.streams(), arrivals.heavy()
     parts = [meta for chain in manifest.chains for meta in chain.parts()]
     report.stored_rows = sum(meta.rows for meta in parts)
     report.stored_bytes = sum(meta.bytes for meta in parts)
     report.runs = sum(len(sub.runs) for chain in manifest.chains for sub in chain.subs)
-    report.busy = time.perf_counter() - started
     return report
 
 

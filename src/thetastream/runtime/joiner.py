@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -13,19 +14,22 @@ import pandas as pd
 import pyarrow as pa
 
 from thetastream import arrow
+from thetastream.engine.decoding import decode_part, decode_view, missing_part
 from thetastream.engine.manifest import Manifest, StateSpec
-from thetastream.engine.runner import decode_part, decode_view, missing_part
-from thetastream.engine.shelf import DropPart, PutPart
-from thetastream.engine.triunit import (
+from thetastream.engine.protocol import (
+    DropPart,
+    Emit,
     Forward,
     Mark,
-    Passing,
-    TriReport,
-    TriUnit,
-    forward_layout,
-    unfactored,
+    Pass,
+    PutManifest,
+    PutPart,
+    Report,
+    StateChange,
+    metered,
 )
-from thetastream.engine.unit import Emit, PutManifest, PutView, Report, Unit
+from thetastream.engine.triunit import TriUnit, forward_layout, unfactored
+from thetastream.engine.unit import Unit
 from thetastream.errors import ThetastreamError
 from thetastream.graph import TriSpec
 from thetastream.index.layout import Layout, Stored
@@ -63,14 +67,13 @@ class _UnitState:
         stored = self.manifest.get()
         return Manifest.read(None if stored is None else stored[0], spec)
 
-    def carry_out(self, step: PutPart | PutView | DropPart | PutManifest) -> None:
+    def carry_out(self, step: StateChange) -> None:
         """Change the state as a unit says."""
         match step:
             case PutPart(meta, data, part):
                 self._put(meta, data)
-                self._cache.put(meta.id, part)
-            case PutView(meta, data):
-                self._put(meta, data)
+                if part is not None:
+                    self._cache.put(meta.id, part)
             case DropPart(meta):
                 for name in _value_names(meta):
                     self._parts.removeKey((name,))
@@ -161,13 +164,13 @@ class Joiner(_Joiner):
         packs = [pack for frame in frames for pack in _packs(number, frame)]
         manifest = self._state.read(self._spec)
         unit = Unit(self._spec, number, manifest, self._state, chunk_rows=self._setting.chunk_rows)
-        for step in unit.process(packs, watermark):
+        for step in metered(unit.process(packs, watermark), time.thread_time):
             match step:
                 case Emit(batches):
                     yield self._results(batches)
                 case Report():
                     yield self._report(step)
-                case _:
+                case PutPart() | DropPart() | PutManifest():
                     self._state.carry_out(step)
 
 
@@ -206,11 +209,12 @@ class TriJoiner(_Joiner):
         unit = TriUnit(
             self._stage, number, manifest, self._state, chunk_rows=self._setting.chunk_rows
         )
-        for step in unit.process(packs, watermark, map(self._forwarded.decode, forwarded)):
+        steps = unit.process(packs, watermark, map(self._forwarded.decode, forwarded))
+        for step in metered(steps, time.thread_time):
             match step:
                 case Emit(batches):
                     yield self._results(batches)
-                case Passing(target, count, results):
+                case Pass(target, count, results):
                     data = results.to_pybytes()
                     yield passed_frame(unit_key(target), RESULT, count, data)
                 case Forward(target, some):
@@ -218,7 +222,7 @@ class TriJoiner(_Joiner):
                     yield passed_frame(unit_key(target), FORWARD, len(some), data)
                 case Mark(target, mark):
                     yield passed_frame(unit_key(target), MARK, mark, b"")
-                case TriReport():
+                case Report():
                     yield self._report(step)
                 case _:
                     self._state.carry_out(step)

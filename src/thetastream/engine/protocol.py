@@ -1,0 +1,124 @@
+"""What goes into a unit and what comes out of it, for units of every join.
+
+A unit takes the packs of a batch, the watermark and, in a second stage, packs of the first. It
+returns instructions, which others carry out: on Spark's state, or in a dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from thetastream.engine.arrivals import HeavyRow, StreamRow
+from thetastream.index.layout import Layout, Stored
+from thetastream.index.packing import Packs
+from thetastream.index.part import PartMeta
+
+
+class Store(Protocol):
+    """What a unit may ask of its stored state."""
+
+    def part(self, meta: PartMeta, layout: Layout) -> Stored:
+        """A part."""
+
+    def view(self, meta: PartMeta) -> pa.RecordBatch:
+        """A view that was not sent yet."""
+
+
+class Emit(NamedTuple):
+    """Results leave the unit."""
+
+    batches: tuple[pa.RecordBatch, ...]
+
+
+class PutPart(NamedTuple):
+    """A part of an index, or a view that is not sent yet, is to be stored."""
+
+    meta: PartMeta
+    data: pa.Buffer
+    part: Stored | None = None
+    """The part itself, where it will be read again soon."""
+
+
+class DropPart(NamedTuple):
+    """A part is no longer needed."""
+
+    meta: PartMeta
+
+
+class PutManifest(NamedTuple):
+    """The manifest is to be stored; the last word on the unit's state."""
+
+    text: str
+
+
+class Forward(NamedTuple):
+    """Packs of a first stage go on to a unit of the second."""
+
+    unit: int
+    packs: Packs
+
+
+class Pass(NamedTuple):
+    """Results of a first stage leave through a unit of the second, as `factored`."""
+
+    unit: int
+    rows: int
+    data: pa.Buffer
+
+
+class Mark(NamedTuple):
+    """A unit of the second stage is to use this watermark of the first."""
+
+    unit: int
+    watermark: int
+
+
+@dataclass
+class Report:
+    """A unit's load in one batch; the last thing that it says."""
+
+    unit: int
+    rows_in: int = 0
+    probes: int = 0
+    results: int = 0
+    out_bytes: int = 0
+    late: int = 0
+    stored_rows: int = 0
+    stored_bytes: int = 0
+    runs: int = 0
+    busy: float = 0.0
+    """Seconds of CPU time for the unit's own work."""
+    entries: int = 0
+    """Packs, or pairs if they are not packed, that are stored."""
+    pairs: int = 0
+    """Pairs in them."""
+    streams: list[StreamRow] = field(default_factory=list)
+    """What came of each stream."""
+    heavy: list[HeavyRow] = field(default_factory=list)
+    """The most frequent keys of the batch."""
+
+
+StateChange = PutPart | DropPart | PutManifest
+Instruction = Emit | StateChange | Forward | Pass | Mark | Report
+
+
+def metered(steps: Iterator[Instruction], clock: Callable[[], float]) -> Iterator[Instruction]:
+    """A unit's instructions, with the time that they took in its report.
+
+    While an instruction is carried out the unit waits: that is not its own time. `clock` gives the
+    seconds of CPU time that were used so far.
+    """
+    used = 0.0
+    while True:
+        started = clock()
+        step = next(steps, None)
+        used += clock() - started
+        if step is None:
+            return
+        if isinstance(step, Report):
+            step.busy = used
+        yield step
