@@ -171,7 +171,8 @@ def _exists(word: str) -> bool:
 def _is_name_in_module(word: str) -> bool:
     folder, _, dotted = word.rpartition("/")
     module, *names = dotted.split(".")
-    if not (PACKAGE / folder / f"{module}.py").exists():
+    place = PACKAGE / folder / module
+    if not place.with_suffix(".py").exists() and not (place / "__init__.py").exists():
         return False
     path = [part for part in ("thetastream", *folder.split("/"), module) if part]
     found: object = importlib.import_module(".".join(path))
