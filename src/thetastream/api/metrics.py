@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from thetastream.graph import STAGE_UNITS
-from thetastream.planner import html_table, text_table
+from thetastream.planner import html_table, text_notes, text_table
 from thetastream.runtime.dataflow import INNER, OBSERVATION
 
 SHOWN_BATCHES = 20
@@ -29,7 +29,11 @@ ENOUGH_ROWS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class HeavyKey:
-    """A frequent value of the equality's key, and how many rows of the batch have it."""
+    """A frequent value of the equality's key, and how many rows of the batch have it.
+
+    >>> ts.metrics(query)[0].heavy
+    (HeavyKey(stream='orders', key='7', rows=3),)
+    """
 
     stream: str
     key: str
@@ -39,7 +43,11 @@ class HeavyKey:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamLoad:
-    """One stream in one batch."""
+    """One stream in one batch.
+
+    >>> [(stream.stream, stream.rows_in) for stream in ts.metrics(query)[0].streams]
+    [('orders', 4), ('rides', 2)]
+    """
 
     stream: str
     rows_in: int
@@ -55,7 +63,11 @@ class StreamLoad:
 
 @dataclass(frozen=True, kw_only=True)
 class UnitLoad:
-    """One unit in one batch."""
+    """One unit in one batch.
+
+    >>> sum(unit.stored_rows for unit in ts.metrics(query)[0].units)
+    6
+    """
 
     unit: int
     rows_in: int
@@ -83,7 +95,14 @@ class UnitLoad:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchMetrics:
-    """One batch of a query."""
+    """One batch of a query.
+
+    >>> batch = ts.metrics(query)[0]
+    >>> batch.rows_in, batch.results, batch.late
+    (6, 3, 0)
+    >>> batch.newest.isoformat()
+    '2026-01-01T00:00:03+00:00'
+    """
 
     batch: int
     rows_in: int
@@ -139,7 +158,24 @@ class BatchMetrics:
 
 
 class Metrics(list[BatchMetrics]):
-    """Batches of a query, oldest first: a list that is printed as a table, with notes."""
+    """Batches of a query, oldest first: a list that is printed as a table, with notes.
+
+    >>> batches = ts.metrics(query)
+    >>> isinstance(batches, list), batches.notes
+    (True, [])
+    >>> print(batches[:1])  # doctest: +ELLIPSIS
+      batch  rows in  seconds ... imbalance
+          0        6 ...
+    <BLANKLINE>
+    Streams in batch 0
+      stream  rows in  late    newest time (UTC)      watermark (UTC)
+      orders        4     0  2026-01-01 00:00:03  2025-12-31 23:59:03
+      rides         2     0  2026-01-01 00:00:01  2025-12-31 23:59:01
+    <BLANKLINE>
+    Most frequent keys
+      stream  key  rows
+      orders  7       3
+    """
 
     @property
     def notes(self) -> list[str]:
@@ -159,7 +195,7 @@ class Metrics(list[BatchMetrics]):
         if self._heavy:
             lines += ["", "Most frequent keys", *text_table([_KEYS_HEAD, *self._heavy], right=1)]
         if self.notes:
-            lines += ["", "Notes", *(f"  {note}" for note in self.notes)]
+            lines += ["", "Notes", *text_notes(self.notes)]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -192,7 +228,12 @@ class Metrics(list[BatchMetrics]):
 
 
 def metrics(query: StreamingQuery) -> Metrics:
-    """The query's recent batches, oldest first; `print` shows them as a table."""
+    """The query's recent batches, oldest first; `print` shows them as a table.
+
+    >>> for batch in ts.metrics(query):
+    ...     print(batch.batch, batch.rows_in, batch.results, batch.stored_rows)
+    0 6 3 6
+    """
     batches = Metrics()
     for progress in query.recentProgress:
         batches.append(_batch(progress, batches[-1] if batches else None))

@@ -17,7 +17,7 @@ from thetastream.planner.plan_query import (
 )
 from thetastream.planner.query import Query
 from thetastream.planner.report import Alternative, Decision
-from thetastream.planner.tables import html_table, text_table
+from thetastream.planner.tables import html_table, text_notes, text_table
 from thetastream.planner.threeway import TriPlan
 from thetastream.planner.tree import TreePlan
 from thetastream.planner.types import AnalysisFailure, Analyst
@@ -48,5 +48,6 @@ __all__ = [
     "plan_join",
     "plan_query",
     "suggestion",
+    "text_notes",
     "text_table",
 ]

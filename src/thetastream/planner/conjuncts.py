@@ -28,7 +28,12 @@ from thetastream.planner.expression import (
 
 
 class ConjunctClass(enum.StrEnum):
-    """What a conjunct is to the join."""
+    """What a conjunct is to the join.
+
+    >>> plan = ts.streams(orders=orders, rides=rides).explain("orders.x <> rides.x")
+    >>> plan.conjuncts[0].kind is ts.ConjunctClass.RESIDUAL
+    True
+    """
 
     CONSTANT = "constant"
     """Reads no stream."""
@@ -48,7 +53,14 @@ class ConjunctClass(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Conjunct:
-    """One conjunct of the predicate, as `explain()` reports it."""
+    """One conjunct of the predicate, as `explain()` reports it.
+
+    >>> pair = ts.streams(orders=orders, rides=rides)
+    >>> for conjunct in pair.explain("orders.x = rides.x AND orders.fare > 2").conjuncts:
+    ...     print(conjunct.kind, conjunct.text)
+    equality orders.x = rides.x
+    filter orders.fare > 2
+    """
 
     text: str
     kind: ConjunctClass

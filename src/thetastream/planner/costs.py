@@ -15,7 +15,15 @@ from thetastream.spec import Routing
 
 @dataclass(frozen=True)
 class Cost:
-    """What one topology costs per tuple of the first and of the second stream."""
+    """What one topology costs per tuple of the first and of the second stream.
+
+    >>> options = ts.JoinOptions(units=4)
+    >>> pair = ts.streams(orders=orders, rides=rides)
+    >>> for cost in pair.explain("orders.x > rides.x", options=options).costs:
+    ...     print(cost.routing, cost.memory, cost.bandwidth)
+    random (1.0, 1.0) (5.0, 5.0)
+    matrix (2.0, 2.0) (2.0, 2.0)
+    """
 
     routing: Routing
     memory: tuple[float, float]

@@ -63,7 +63,15 @@ ARCHIVE_PERIODS = 10
 
 @dataclass(frozen=True, repr=False)
 class Plan(Explained):
-    """How a join of two streams will be carried out, and why; printed as text."""
+    """How a join of two streams will be carried out, and why; printed as text.
+
+    `spec` is what the workers carry out; it may change from one release to the next.
+
+    >>> plan = ts.streams(orders=orders, rides=rides).explain("orders.x = rides.x")
+    >>> print(plan)  # doctest: +ELLIPSIS
+    Join of orders and rides on orders.x = rides.x
+    ...
+    """
 
     spec: JoinSpec
     decisions: tuple[Decision, ...]

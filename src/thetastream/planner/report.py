@@ -11,14 +11,19 @@ from thetastream.graph import TreeSpec, TriSpec
 from thetastream.planner.conjuncts import Conjunct
 from thetastream.planner.costs import Cost, messages
 from thetastream.planner.remarks import remarks
-from thetastream.planner.tables import html_table, text_table
+from thetastream.planner.tables import html_table, text_notes, text_table
 from thetastream.planner.terms import TOPOLOGIES, terms_in
 from thetastream.spec import JoinSpec, StreamSpec
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """What was not chosen, and its estimated cost in tuple copies if there is one."""
+    """What was not chosen, and its estimated cost in tuple copies if there is one.
+
+    >>> plan = ts.streams(orders=orders, rides=rides).explain("orders.x > rides.x")
+    >>> [other.name for other in plan.decisions[1].alternatives]
+    ['matrix']
+    """
 
     name: str
     cost: float | None
@@ -27,7 +32,12 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Decision:
-    """One choice of the planner; printed as a line."""
+    """One choice of the planner; printed as a line.
+
+    >>> plan = ts.streams(orders=orders, rides=rides).explain("abs(orders.x - rides.x) <= 5")
+    >>> print(plan.decisions[0])
+    driving predicate: band on `orders`.`x` (a band lets fewer pairs through than an inequality)
+    """
 
     subject: str
     choice: str
@@ -105,7 +115,7 @@ class Explanation:
         lines += ["", f"Estimated cost (copies stored and messages sent, {self.costs_of})"]
         lines += text_table(self.costs)
         if self.notes:
-            lines += ["", "Notes", *(f"  {note}" for note in self.notes)]
+            lines += ["", "Notes", *text_notes(self.notes)]
         return "\n".join(lines + (_terms(self.terms) if terms else []))
 
     def html(self, *, terms: bool = True) -> str:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Iterable
+
+WIDTH = 100
+"""Characters of a line of prose."""
 
 
 def text_table(rows: Iterable[tuple[str, ...]], *, right: int = 0, indent: int = 2) -> list[str]:
@@ -20,6 +24,22 @@ def text_table(rows: Iterable[tuple[str, ...]], *, right: int = 0, indent: int =
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in found
+    ]
+
+
+def text_notes(notes: Iterable[str]) -> list[str]:
+    """The notes as lines, each note with a dash in front."""
+    return [
+        line
+        for note in notes
+        for line in textwrap.wrap(
+            note,
+            WIDTH,
+            initial_indent="  - ",
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
     ]
 
 

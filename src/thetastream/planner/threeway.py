@@ -26,7 +26,15 @@ from thetastream.spec import KeySpec, Range, RangeKind, Routing, StreamSpec
 
 @dataclass(frozen=True, repr=False)
 class TriPlan(Explained):
-    """How three streams will be joined, and why; printed as text."""
+    """How three streams will be joined, and why; printed as text.
+
+    `spec` is what the workers carry out; it may change from one release to the next.
+
+    >>> three = ts.streams(orders=orders, first=rides, second=rides)
+    >>> plan = three.explain("orders.x = first.x AND first.x = second.x", within="1 minute")
+    >>> print(plan.decisions[1].choice)
+    symmetric
+    """
 
     spec: TriSpec
     decisions: tuple[Decision, ...]

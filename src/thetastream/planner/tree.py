@@ -30,7 +30,15 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, repr=False)
 class TreePlan(Explained):
-    """The two-way joins one after the other, and why in that order; printed as text."""
+    """The two-way joins one after the other, and why in that order; printed as text.
+
+    `spec` is what the workers carry out; it may change from one release to the next.
+
+    >>> four = ts.streams(orders=orders, a=rides, b=rides, c=rides)
+    >>> plan = four.explain("orders.x = a.x AND a.x = b.x AND b.x = c.x", within="1 minute")
+    >>> len(plan.steps), type(plan.steps[0]).__name__
+    (3, 'Plan')
+    """
 
     spec: TreeSpec
     steps: tuple[Plan, ...]
