@@ -27,7 +27,14 @@ from __future__ import annotations
 
 
 class ThetastreamError(Exception):
-    """An error with its detail and the way out of it."""
+    """An error with its detail and the way out of it.
+
+    >>> try:
+    ...     ts.streams(orders=orders, rides=rides).join("orders.fair > rides.fare")
+    ... except ts.ThetastreamError as error:
+    ...     print(error.hint)
+    did you mean 'fare'?
+    """
 
     def __init__(self, what: str, *, detail: str = "", hint: str = "") -> None:
         self.what = what

@@ -47,7 +47,16 @@ MAX_UNITS = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class JoinOptions:
-    """Choices for one join; each has a good default."""
+    """Choices for one join; each has a good default.
+
+    >>> ts.JoinOptions(topology="contrand", units=8).subgroups
+    'auto'
+    >>> ts.JoinOptions(units=0)
+    Traceback (most recent call last):
+    ...
+    thetastream.errors.OptionError: units=0 is not a number of units
+    What to do: give a number from 1 to 1024, one for each stream, or "auto"
+    """
 
     topology: Topology = "auto"
     units: int | tuple[int, ...] | Literal["auto"] = "auto"

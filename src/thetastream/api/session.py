@@ -64,6 +64,10 @@ def session(
 
     `cores` defaults to all of the machine. For a cluster, make the session yourself: the settings
     that matter are in `docs/deployment.md`, and a join that misses one says so.
+
+    >>> spark = ts.session(cores=2)
+    >>> spark.conf.get("spark.sql.streaming.stateStore.checkpointFormatVersion")
+    '2'
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -92,7 +96,7 @@ def check_session(spark: SparkSession) -> None:
         if importlib.util.find_spec(package) is None:
             raise SettingError(
                 f"the Python package {package} is missing",
-                hint="install thetastream with its dependencies: pip install thetastream",
+                hint=f"install it: pip install {package.replace('google.', '')}",
             )
     for name, (wanted, why) in REQUIRED.items():
         # Without a default of ours, which Spark refuses where the setting is not a text.

@@ -33,12 +33,21 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
 def streams(**frames: DataFrame) -> Streams:
-    """Name the streams of a join; the names are the aliases in its predicate."""
+    """Name the streams of a join; the names are the aliases in its predicate.
+
+    >>> ts.streams(orders=orders, rides=rides).join("orders.x = rides.x").columns[:3]
+    ['order_id', 'orders_x', 'orders_fare']
+    """
     return Streams(frames)
 
 
 class Streams:
-    """Named streaming (or batch) DataFrames."""
+    """Named streaming (or batch) DataFrames, to be joined.
+
+    >>> pair = ts.Streams({"orders": orders, "rides": rides})
+    >>> pair.join("orders.fare > rides.fare").isStreaming
+    True
+    """
 
     def __init__(self, frames: Mapping[str, DataFrame], *, origin: str | None = None) -> None:
         """`origin`: what built the joins, for errors on executors; else the line that asks."""
@@ -81,6 +90,14 @@ class Streams:
         a row may be, where its stream has no watermark yet. `time`: the event-time column, one name
         for all streams or one each, or `ARRIVAL`; left out, it is the column with the watermark or
         the only timestamp.
+
+        >>> matches = ts.streams(orders=orders, rides=rides).join(
+        ...     "abs(orders.x - rides.x) <= 5 AND orders.fare > rides.fare",
+        ...     within="10 minutes",
+        ...     delay="1 minute",
+        ... )
+        >>> matches.select("order_id", "ride_id").columns
+        ['order_id', 'ride_id']
         """
         timed, plan = self._plan(predicate, within, time, how, options or JoinOptions(), delay)
         joined = self._built(plan, list(timed.values()), delay, options or JoinOptions())
@@ -105,6 +122,14 @@ class Streams:
         a streaming aggregation for the update or complete output mode, or, if it is grouped by
         `window(time, ...)`, also for the append mode. `delay`, `time` and `options` are those of
         `join`, by the names of the streams.
+
+        >>> offers = ts.streams(orders=orders, rides=rides).sql(
+        ...     "SELECT orders.x, count(*) AS offers FROM orders, rides"
+        ...     " WHERE orders.fare > rides.fare WITHIN 10 minutes GROUP BY orders.x",
+        ...     delay="1 minute",
+        ... )
+        >>> offers.columns
+        ['x', 'offers']
         """
         settings = options or JoinOptions()
         if not self._streaming:
@@ -160,6 +185,10 @@ class Streams:
         """The plan for the same arguments of `join`, or for a query, with reasons and costs.
 
         `print(plan)` shows it as text, and a notebook as tables.
+
+        >>> plan = ts.streams(orders=orders, rides=rides).explain("orders.x = rides.x")
+        >>> print(plan.decisions[1])
+        topology: hash (an equality sends both sides of a key to one unit)
         """
         if isinstance(predicate, str) and planner.is_query(predicate):
             return self._plan_query(predicate, time, options or JoinOptions(), delay)[1].join
@@ -248,7 +277,15 @@ def sql(
     time: Time = None,
     options: JoinOptions | None = None,
 ) -> DataFrame:
-    """The result of a query over the named streams; see `Streams.sql`."""
+    """The result of a query over the named streams; see `Streams.sql`.
+
+    >>> pairs = ts.sql(
+    ...     "SELECT o.order_id, r.ride_id FROM orders o, rides r WHERE abs(o.x - r.x) <= 5",
+    ...     {"orders": orders, "rides": rides},
+    ... )
+    >>> pairs.columns
+    ['order_id', 'ride_id']
+    """
     return Streams(streams).sql(text, delay=delay, time=time, options=options)
 
 

@@ -22,7 +22,7 @@ class Arrival(enum.Enum):
 
 
 ARRIVAL: Final = Arrival.ARRIVAL
-"""Use the time of arrival where a stream has no time of its own."""
+"""Use the time of arrival where a stream has no time of its own: time={"orders": ts.ARRIVAL}."""
 
 Time = str | Arrival | Mapping[str, str | Arrival] | None
 

@@ -17,7 +17,11 @@ from thetastream.spec.view import ViewSpec
 
 
 class Routing(enum.StrEnum):
-    """The topologies, by the name that JoinOptions takes."""
+    """The topologies, by the name that JoinOptions takes.
+
+    >>> ts.JoinOptions(topology=ts.Routing.CONTRAND).topology == "contrand"
+    True
+    """
 
     HASH = "hash"
     CONTRAND = "contrand"
