@@ -40,7 +40,8 @@ def batch(number: int) -> ts.BatchMetrics:
         stored_rows=40,
         stored_bytes=4000,
         watermark=None,
-        lag=0.0,
+        newest=None,
+        streams=(),
         units=tuple(units),
     )
 

@@ -22,7 +22,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
     except ImportError as missing:
         raise SettingError(
             f"thetastream completion needs {missing.name}",
-            hint="pip install 'thetastream[completion]'",
+            hint="pip install shtab",
         ) from missing
     for argument in _arguments(parser):
         if argument.type is Path:

@@ -137,7 +137,7 @@ def _with_extras(command: str, words: list[str]) -> int:
     except ImportError as missing:
         print(
             f"error: thetastream {command} needs {missing.name}\n"
-            "What to do: pip install duckdb psutil rich",
+            "What to do: pip install duckdb matplotlib psutil rich",
             file=sys.stderr,
         )
         return NO_SPARK
