@@ -35,7 +35,8 @@ def main(argv: list[str] | None = None) -> int:
         import rich  # noqa: F401
     except ImportError as missing:
         print(
-            f"The demo needs {missing.name}: run pip install duckdb matplotlib psutil rich.", file=sys.stderr
+            f"The demo needs {missing.name}: run pip install duckdb matplotlib psutil rich.",
+            file=sys.stderr,
         )
         return 2
 
