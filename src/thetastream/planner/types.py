@@ -191,8 +191,9 @@ def may_overflow(actual: str, common: str) -> bool:
 def comparable(left: str, right: str) -> bool:
     """Whether keys of the two types, brought to their common type, order as Spark orders them."""
     one, two = family(left), family(right)
-    if Family.NESTED in (one, two):
-        # Fields of other names or types are brought together one by one.
+    if {one, two} & {Family.NESTED, Family.COLLATED}:
+        # Fields of other names or types are brought together one by one; of two collations the one
+        # that was asked for wins.
         return left == right
     if {one, two} <= NUMERIC or {one, two} <= DATETIME:
         return True
