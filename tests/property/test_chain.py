@@ -334,3 +334,14 @@ def test_a_batch_is_divided_at_gaps_into_a_few_groups(
         for part in parts:
             jumps = [(one, two) for one, two in itertools.pairwise(part) if two - one > near]
             assert all(two - end <= 2 * max(near, part[0] - end) for _, two in jumps)
+
+
+def test_a_sub_index_that_merging_has_left_empty_is_no_more() -> None:
+    store = Store(keeps=100, period=10)
+    for now in (1, 2):
+        store.insert([now])
+    (sub,) = store.chain.subs
+    assert len(store.chain.replace(sub, list(sub.runs), Run(()))) == 2
+    assert store.chain.subs == []
+    subs = subs_from_json([{"sealed": False, "runs": []}])
+    Chain(time=TIME, keeps=100, period=10, subs=subs).insert(store.run([3]), None)

@@ -218,13 +218,14 @@ def _due(sub: SubIndex) -> list[Run]:
 
 
 def subs_from_json(raw: list[Any]) -> list[SubIndex]:
-    """The sub-indexes that `Chain.to_json` wrote."""
+    """The sub-indexes that `Chain.to_json` wrote, without those that merging has left empty."""
     return [
         SubIndex(
             runs=[Run(tuple(PartMeta.from_json(p) for p in parts)) for parts in item["runs"]],
             sealed=item["sealed"],
         )
         for item in raw
+        if item["runs"]
     ]
 
 
