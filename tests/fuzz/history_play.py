@@ -253,7 +253,7 @@ def _inputs(plan: AnyPlan) -> Iterator[StreamSpec]:
     spec = plan.spec
     if isinstance(spec, TreeSpec):
         for step in spec.steps:
-            yield from (stream for stream in step.streams if not stream.made)
+            yield from (stream for stream in step.streams if not stream.is_join_result)
     else:
         yield from spec.streams
 
