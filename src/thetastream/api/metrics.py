@@ -231,7 +231,8 @@ def metrics(query: StreamingQuery) -> Metrics:
     """The query's recent batches, oldest first; `print` shows them as a table.
 
     >>> for batch in ts.metrics(query):
-    ...     print(batch.batch, batch.rows_in, batch.results, batch.stored_rows)
+    ...     if batch.rows_in:
+    ...         print(batch.batch, batch.rows_in, batch.results, batch.stored_rows)
     0 6 3 6
     """
     batches = Metrics()
