@@ -226,8 +226,7 @@ def test_the_package_works_without_the_extras(
     )
     assert done.returncode == NO_SPARK, done.stderr
     assert done.stderr == (
-        f"error: thetastream {command[0]} needs {package}\n"
-        f"What to do: pip install {packages}\n"
+        f"error: thetastream {command[0]} needs {package}\nWhat to do: pip install {packages}\n"
     )
 
 
