@@ -20,6 +20,7 @@ from thetastream.errors import (
     StateError,
     SumOverflowError,
     ThetastreamError,
+    ThetastreamWarning,
     TypeMismatchError,
     UnknownColumnError,
     UnknownStreamError,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
         UnitLoad,
         metrics,
     )
-    from thetastream.api.session import session
+    from thetastream.api.session import configure, session
     from thetastream.api.streams import ARRIVAL, Streams, sql, streams
     from thetastream.planner import (
         Alternative,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 _LATER = {
     "api.metrics": ("BatchMetrics", "HeavyKey", "Metrics", "StreamLoad", "UnitLoad", "metrics"),
-    "api.session": ("session",),
+    "api.session": ("configure", "session"),
     "api.streams": ("ARRIVAL", "Streams", "sql", "streams"),
     "planner": (
         *("Alternative", "Conjunct", "ConjunctClass", "Cost"),
@@ -108,6 +109,7 @@ __all__ = [
     "Streams",
     "SumOverflowError",
     "ThetastreamError",
+    "ThetastreamWarning",
     "TreePlan",
     "TriPlan",
     "TypeMismatchError",
@@ -117,6 +119,7 @@ __all__ = [
     "UnsupportedColumnError",
     "WindowError",
     "__version__",
+    "configure",
     "metrics",
     "session",
     "sql",

@@ -1,4 +1,4 @@
-"""Every error a user can meet.
+"""Every error a user can meet, and the one kind of warning.
 
     ThetastreamError
     ├── PredicateError (ValueError)        something in the predicate's text
@@ -19,6 +19,8 @@
         ├── ManifestVersionError           written by another release
         ├── FingerprintError               written by another query
         └── CorruptRunError                bytes that fail their checksum
+
+    ThetastreamWarning (UserWarning)       a join that works, and is probably not what is meant
 
 Each message has the same three parts: what is wrong, where or in what detail, and what to do.
 """
@@ -53,6 +55,10 @@ class ThetastreamError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only arguments: the default reduction would drop the detail and the hint.
         return _rebuild, (type(self), dict(self.__dict__))
+
+
+class ThetastreamWarning(UserWarning):
+    """A join works, but is slower or keeps more than it would have to."""
 
 
 class PredicateError(ThetastreamError, ValueError):

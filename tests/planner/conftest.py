@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from thetastream.options import JoinOptions
-from thetastream.planner import Plan, plan_join
+from thetastream.planner import Parallelism, Plan, plan_join
 from thetastream.spec import ColumnSpec
 from thetastream.testing.duck import DuckAnalyst
 
@@ -40,6 +40,8 @@ def plan(streams: dict[str, list[ColumnSpec]]) -> Callable[..., Plan]:
             for name in ("ansi", "case_sensitive", "parallelism")
             if name in given
         }
+        if isinstance(settings.get("parallelism"), int):
+            settings["parallelism"] = Parallelism(*[settings["parallelism"]] * 2)
         if "options" in given and isinstance(given["options"], dict):
             given["options"] = JoinOptions(**given["options"])
         chosen = given.pop("streams", streams)

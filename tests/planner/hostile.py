@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from thetastream.errors import ThetastreamError
 from thetastream.options import JoinOptions
-from thetastream.planner import parse_query, plan_join, plan_query
+from thetastream.planner import Parallelism, parse_query, plan_join, plan_query
 from thetastream.planner.functions import words
 from thetastream.spec import ColumnSpec
 
@@ -233,7 +233,7 @@ class Yes:
 
     ansi = True
     case_sensitive = False
-    parallelism = 4
+    parallelism = Parallelism(tasks=4, partitions=4)
     zone = "UTC"
 
     def type_of(self, stream: str, sql: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from thetastream.errors import OptionError
 from thetastream.options import MAX_UNITS
-from thetastream.planner import Plan, format_duration, parse_duration
+from thetastream.planner import Parallelism, Plan, format_duration, parse_duration
 from thetastream.planner.costs import cost, squarest
 from thetastream.spec import ColumnSpec, Routing
 
@@ -273,10 +273,32 @@ def test_durations_are_written_back() -> None:
 def test_auto_units_have_a_limit(plan: Callable[..., Plan]) -> None:
     """Unit numbers are small integers: more partitions than that make no more units."""
     for predicate in ("r.id = s.id", "abs(r.id - s.id) < 5", "r.id < s.id"):
-        found = plan(predicate, parallelism=40_000)
+        found = plan(predicate, parallelism=Parallelism(40_000, 40_000))
         assert found.spec.routing.units == (MAX_UNITS, MAX_UNITS)
-        reason = next(d.reason for d in found.decisions if d.subject == "units")
-        assert "40000 tasks" in reason
+        assert units_reason(found) == (
+            "the most there can be, fewer than tasks run at a time (40000)"
+        )
+
+
+@pytest.mark.parametrize(
+    ("tasks", "partitions", "units", "reason"),
+    [
+        (2, 200, 2, "as many as tasks run at a time (2)"),
+        (8, 4, 4, "as many as tasks run at a time (4)"),
+        (None, 200, 200, "one for each partition of the shuffle (200): the cores are not known"),
+        (None, 2000, 1024, "the most there can be, fewer than the shuffle has partitions (2000)"),
+    ],
+)
+def test_auto_units_follow_the_cores(
+    tasks: int | None, partitions: int, units: int, reason: str, plan: Callable[..., Plan]
+) -> None:
+    found = plan("r.id = s.id", parallelism=Parallelism(tasks, partitions))
+    assert found.spec.routing.units == (units, units)
+    assert units_reason(found) == reason
+
+
+def units_reason(plan: Plan) -> str:
+    return next(item.reason for item in plan.decisions if item.subject == "units")
 
 
 def test_a_matrix_has_a_limit(plan: Callable[..., Plan]) -> None:

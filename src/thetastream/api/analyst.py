@@ -11,7 +11,8 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 from thetastream.api.columns import type_text
-from thetastream.planner import AnalysisFailure
+from thetastream.api.session import parallelism
+from thetastream.planner import AnalysisFailure, Parallelism
 from thetastream.planner.expression import quote
 from thetastream.spec import ColumnSpec
 
@@ -38,9 +39,9 @@ class SparkAnalyst:
         return self._setting("spark.sql.caseSensitive") == "true"
 
     @property
-    def parallelism(self) -> int:
-        """One unit for each partition of a shuffle."""
-        return int(self._setting("spark.sql.shuffle.partitions"))
+    def parallelism(self) -> Parallelism:
+        """The tasks that the session runs at a time, and those of a shuffle."""
+        return parallelism(self._spark)
 
     @property
     def zone(self) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -14,22 +12,23 @@ from pyspark.sql import functions as F
 
 import thetastream.planner as planner
 from thetastream.api.analyst import SparkAnalyst
+from thetastream.api.caller import caller
 from thetastream.api.columns import column_specs, output_columns
 from thetastream.api.finish import finished
 from thetastream.api.session import check_session
 from thetastream.api.times import ARRIVAL, Time, TimedFrame, timed_frames
 from thetastream.errors import OptionError, TypeMismatchError, WindowError
+from thetastream.graph import TreeSpec, TriSpec
 from thetastream.options import JoinOptions
 from thetastream.planner import AnyPlan, Query, QueryPlan
 from thetastream.runtime.dataflow import build
-from thetastream.spec import result_column
+from thetastream.spec import JoinSpec, result_column
+from thetastream.topology.dispatcher import topology_of
 
 __all__ = ["ARRIVAL", "Streams", "sql", "streams"]
 
 Duration = str | timedelta
 Within = Duration | tuple[Duration, Duration] | None
-
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
 def streams(**frames: DataFrame) -> Streams:
@@ -162,12 +161,13 @@ class Streams:
                 hint='add within="10 minutes", or time=... if the window is in the predicate;'
                 " a full history has no late rows and needs no delay",
             )
-        if self._streaming:
-            check_session(self._spark)
         late = None if delay is None else f"{_microseconds(delay)} microseconds"
+        inputs = [item.with_delay(late) if windowed else item.frame for item in timed]
+        if self._streaming:
+            check_session(self._spark, _units_of(plan.spec))
         return build(
             plan.spec,
-            [item.with_delay(late) if windowed else item.frame for item in timed],
+            inputs,
             chunk_rows=settings.chunk_rows,
             cache_bytes=settings.cache_bytes,
         )
@@ -222,7 +222,7 @@ class Streams:
             time={name: item.column for name, item in timed.items()},
             options=options,
             analyst=analyst,
-            origin=self._origin or _caller(),
+            origin=self._origin or caller(),
             fixed_zone=analyst.fixed_zone,
             delay=0 if delay is None else _microseconds(delay),
         )
@@ -248,7 +248,7 @@ class Streams:
             time={alias: item.column for alias, item in zip(aliases, chosen, strict=True)},
             options=options,
             analyst=analyst,
-            origin=self._origin or _caller(),
+            origin=self._origin or caller(),
             fixed_zone=analyst.fixed_zone,
             delay=0 if delay is None else _microseconds(delay),
         )
@@ -301,9 +301,8 @@ def _require_text(given: object, what: str) -> None:
         )
 
 
-def _caller() -> str:
-    """The line of the user's program that asked for the join."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+def _units_of(spec: JoinSpec | TriSpec | TreeSpec) -> int:
+    """The units of the largest of its stages."""
+    if isinstance(spec, TreeSpec):
+        return max(_units_of(step) for step in spec.steps)
+    return max(spec.units) if isinstance(spec, TriSpec) else topology_of(spec).units

@@ -20,7 +20,7 @@ from thetastream.planner.report import Alternative, Decision
 from thetastream.planner.tables import html_table, text_notes, text_table
 from thetastream.planner.threeway import TriPlan
 from thetastream.planner.tree import TreePlan
-from thetastream.planner.types import AnalysisFailure, Analyst
+from thetastream.planner.types import AnalysisFailure, Analyst, Parallelism
 
 __all__ = [
     "AGGREGATION",
@@ -35,6 +35,7 @@ __all__ = [
     "Cost",
     "Decision",
     "Finish",
+    "Parallelism",
     "Plan",
     "Query",
     "QueryPlan",

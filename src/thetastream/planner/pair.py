@@ -161,7 +161,7 @@ class PairPlanner:
         choice = choose(
             driver(equality.equality, ordered, self.tables[0].specs),
             self.request.options,
-            max(1, self.scope.analyst.parallelism),
+            self.scope.analyst.parallelism,
         )
         self.made = equality, choice
         period = self._archive_period(window)

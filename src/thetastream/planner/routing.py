@@ -10,7 +10,7 @@ from thetastream.errors import OptionError
 from thetastream.options import MAX_UNITS, JoinOptions
 from thetastream.planner.costs import Cost, cost, squarest
 from thetastream.planner.duration import SECOND
-from thetastream.planner.types import Family, decimal_size, family
+from thetastream.planner.types import Family, Parallelism, decimal_size, family
 from thetastream.spec import (
     Encoding,
     Equality,
@@ -50,7 +50,7 @@ def driver(equality: Equality | None, ranges: tuple[Range, ...], keys: list[KeyS
     return Driver(equality, band, keys[band.left] if band is not None else None)
 
 
-def choose(found: Driver, options: JoinOptions, parallelism: int) -> Choice:
+def choose(found: Driver, options: JoinOptions, parallelism: Parallelism) -> Choice:
     """The topology that the options ask for, or else the one that suits the driving predicate."""
     fitting = [
         routing
@@ -108,7 +108,9 @@ def _unfit(chosen: Routing, found: Driver) -> OptionError:
     )
 
 
-def _units(routing: Routing, options: JoinOptions, parallelism: int) -> tuple[tuple[int, int], str]:
+def _units(
+    routing: Routing, options: JoinOptions, parallelism: Parallelism
+) -> tuple[tuple[int, int], str]:
     if isinstance(options.units, tuple):
         if len(options.units) != 2:
             raise OptionError(
@@ -128,13 +130,19 @@ def _units(routing: Routing, options: JoinOptions, parallelism: int) -> tuple[tu
     return (total, total), reason
 
 
-def unit_count(asked: int | Literal["auto"], parallelism: int) -> tuple[int, str]:
+def unit_count(asked: int | Literal["auto"], parallelism: Parallelism) -> tuple[int, str]:
     """How many units there are if they are not given for each stream, and why."""
     if asked != "auto":
         return asked, "asked for in the options"
-    if parallelism > MAX_UNITS:
-        return MAX_UNITS, f"the most there can be; {parallelism} tasks run at a time"
-    return max(1, parallelism), f"as many as tasks run at a time ({parallelism})"
+    tasks, partitions = parallelism
+    # A unit beyond the partitions would share a task with another one.
+    most = partitions if tasks is None else min(tasks, partitions)
+    if most > MAX_UNITS:
+        more = "the shuffle has partitions" if tasks is None else "tasks run at a time"
+        return MAX_UNITS, f"the most there can be, fewer than {more} ({most})"
+    if tasks is None:
+        return most, f"one for each partition of the shuffle ({most}): the cores are not known"
+    return max(1, most), f"as many as tasks run at a time ({most})"
 
 
 def _halves(units: tuple[int, int]) -> tuple[int, int]:

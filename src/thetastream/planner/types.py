@@ -11,13 +11,22 @@ import enum
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from thetastream.spec import ColumnSpec, Encoding
 
 
 class AnalysisFailure(Exception):
     """The SQL engine does not accept an expression; the message says why."""
+
+
+class Parallelism(NamedTuple):
+    """How much runs at a time."""
+
+    tasks: int | None
+    """Tasks that the session's cores run at a time; None where nothing says how many."""
+    partitions: int
+    """Tasks of a shuffle."""
 
 
 class Analyst(Protocol):
@@ -32,8 +41,8 @@ class Analyst(Protocol):
         """Whether names that differ in case only differ."""
 
     @property
-    def parallelism(self) -> int:
-        """How many units to use when the options leave it open."""
+    def parallelism(self) -> Parallelism:
+        """What decides the number of units when the options leave it open."""
 
     @property
     def zone(self) -> str:

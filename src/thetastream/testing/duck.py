@@ -17,7 +17,7 @@ import pyarrow as pa
 import sqlglot
 
 from thetastream.graph import TriSpec
-from thetastream.planner import AnalysisFailure
+from thetastream.planner import AnalysisFailure, Parallelism
 from thetastream.spec import ColumnSpec, JoinSpec, carried_column, result_column
 
 if TYPE_CHECKING:
@@ -105,6 +105,9 @@ def column_specs(schema: pa.Schema) -> list[ColumnSpec]:
     return [ColumnSpec(name=item.name, type=spark_type(item.type)) for item in schema]
 
 
+FOUR = Parallelism(tasks=4, partitions=4)
+
+
 @dataclass
 class DuckAnalyst:
     """A planner's analyst that asks DuckDB, and Spark's published rules of type coercion."""
@@ -112,7 +115,7 @@ class DuckAnalyst:
     schemas: Mapping[str, pa.Schema]
     ansi: bool = True
     case_sensitive: bool = False
-    parallelism: int = 4
+    parallelism: Parallelism = FOUR
     zone: str = "UTC"
     _types: dict[tuple[tuple[str, ...], str], str] = field(default_factory=dict, repr=False)
 
