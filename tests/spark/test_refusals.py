@@ -57,6 +57,26 @@ def test_state_format_that_can_lose_rows(pair: ts.Streams, spark: SparkSession) 
         spark.conf.set(name, "2")
 
 
+def test_join_of_the_result_of_a_join(timed: DataFrame) -> None:
+    """Spark would refuse it, too, after it has started the first batch."""
+    names = ["value", "timestamp"]
+    first = ts.streams(a=timed, b=timed).join("a.value = b.value", within="1 minute", delay="0 s")
+    again = ts.streams(r=first.select("a_value", "a_timestamp").toDF(*names), s=timed)
+    for time in (None, ts.ARRIVAL):
+        with pytest.raises(ts.WindowError, match=r"'r' is the result of a join[\s\S]*one join"):
+            again.join("r.value = s.value", within="1 minute", delay="0 s", time=time)
+    with pytest.raises(ts.WindowError, match="'r' is the result of a join"):
+        again.sql("SELECT r.value FROM r, s WHERE r.value = s.value WITHIN 1 minute", delay="0 s")
+
+
+def test_watermark_that_was_lost(timed: DataFrame) -> None:
+    lost = timed.withWatermark("timestamp", "1 second").select(
+        "value", (F.col("timestamp") + F.expr("INTERVAL 1 HOUR")).alias("timestamp")
+    )
+    with pytest.raises(ts.WindowError, match=r"'s' has a watermark, on a column"):
+        ts.streams(r=timed, s=lost).join("r.value = s.value", within="1 minute", delay="0 s")
+
+
 def test_window_without_time(pair: ts.Streams) -> None:
     with pytest.raises(ts.WindowError, match=r"no timestamp column[\s\S]*ts\.ARRIVAL"):
         pair.join("r.id = s.id", within="1 minute", delay="1 second")

@@ -15,6 +15,7 @@ from thetastream.api.analyst import SparkAnalyst
 from thetastream.api.caller import caller
 from thetastream.api.columns import column_specs, output_columns
 from thetastream.api.finish import finished
+from thetastream.api.lineage import refuse_second_watermark
 from thetastream.api.session import check_session
 from thetastream.api.times import ARRIVAL, Time, TimedFrame, timed_frames
 from thetastream.errors import OptionError, TypeMismatchError, WindowError
@@ -164,6 +165,14 @@ class Streams:
         late = None if delay is None else f"{_microseconds(delay)} microseconds"
         inputs = [item.with_delay(late) if windowed else item.frame for item in timed]
         if self._streaming:
+            # In the order of what a user has to do: first what is refused, then what is slow.
+            refuse_second_watermark(
+                {
+                    item.name: self._frames[item.name]
+                    for item, frame in zip(timed, inputs, strict=True)
+                    if frame is not self._frames[item.name]
+                }
+            )
             check_session(self._spark, _units_of(plan.spec))
         return build(
             plan.spec,
