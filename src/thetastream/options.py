@@ -80,7 +80,11 @@ class JoinOptions:
     intermediate: Intermediate = "packed"
     """How a three-way join keeps its intermediate results."""
     full_history: bool = False
-    """Allow three and more streams without a window: intermediate results are kept for ever."""
+    """Say that rows are meant to be kept for ever, where no window limits the join.
+
+    Two streams are then joined without a warning; three and more are joined only with it, as their
+    intermediate results are kept, too.
+    """
     cross: bool = False
     """Allow a stream that the predicate compares with no other."""
     functions: tuple[str, ...] = ()

@@ -165,6 +165,7 @@ JOB = """
 checkpoint = "checkpoint"
 trigger = "available now"
 query = "SELECT r.id AS a, s.id AS b FROM r, s WHERE abs(r.k - s.k) <= 2"
+options.full_history = true
 [streams.r]
 format = "parquet"
 path = "data/r"

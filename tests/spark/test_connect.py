@@ -15,12 +15,9 @@ PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
 import thetastream as ts
-from thetastream.api.session import HELPFUL, REQUIRED
 
-builder = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2")
-for name, value in {**{n: v for n, (v, _) in REQUIRED.items()}, **HELPFUL}.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
+builder = SparkSession.builder.remote("local[2]")
+spark = ts.configure(builder, local_checkpoints=True).getOrCreate()
 assert type(spark).__module__.startswith("pyspark.sql.connect"), type(spark)
 root = sys.argv[1]
 frames = {
@@ -29,9 +26,16 @@ frames = {
     for name in "rs"
 }
 streams = ts.streams(**frames)
+kept = ts.JoinOptions(full_history=True)
+again = {"r": streams.join("r.v > s.v", within="1 minute", time=ts.ARRIVAL), "s": frames["s"]}
+try:
+    ts.streams(**again).join("r.r_id = s.id", within="1 minute", time=ts.ARRIVAL)
+except ts.WindowError as error:
+    print(error)
 print(streams.explain("r.v > s.v").explain())
 query = (
-    streams.join("r.v > s.v").writeStream.format("parquet").option("path", f"{root}/out")
+    streams.join("r.v > s.v", options=kept)
+    .writeStream.format("parquet").option("path", f"{root}/out")
     .option("checkpointLocation", f"{root}/checkpoint").trigger(availableNow=True).start()
 )
 query.awaitTermination(120)
@@ -48,7 +52,16 @@ def test_join_on_connect(tmp_path: Path) -> None:
         ]
         write_batches(tmp_path / name, batches)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM, str(tmp_path)],
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-W",
+            "error::UserWarning:__main__",
+            "-c",
+            PROGRAM,
+            str(tmp_path),
+        ],
         capture_output=True,
         text=True,
         timeout=240,
@@ -57,5 +70,7 @@ def test_join_on_connect(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "inequality" in done.stdout
+    assert "as many as tasks run at a time (2)" in done.stdout
+    assert "stream 'r' is the result of a join with a window" in done.stdout
     wanted = sorted(((i, j) for i in range(4) for j in range(4) if i + 0.5 > j), key=repr)
     assert results(tmp_path, "r_id, s_id") == wanted

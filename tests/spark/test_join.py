@@ -142,7 +142,10 @@ def test_full_history_goes_on_after_a_restart(
         for name, batches in sides.items():
             write_batches(tmp_path / name, batches[upto - 1 : upto], first=upto - 1)
             frames[name] = stream(tmp_path / name, SCHEMA)
-        drain(ts.streams(**frames).join("r.k = s.k AND r.x > s.x"), tmp_path)
+        joined = ts.streams(**frames).join(
+            "r.k = s.k AND r.x > s.x", options=ts.JoinOptions(full_history=True)
+        )
+        drain(joined, tmp_path)
         tables = {name: pa.concat_tables(batches[:upto]) for name, batches in sides.items()}
         wanted = oracle("SELECT r.id, s.id FROM r, s WHERE r.k = s.k AND r.x > s.x", **tables)
         assert results(tmp_path, "r_id, s_id") == wanted

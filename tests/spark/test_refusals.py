@@ -21,6 +21,7 @@ from thetastream.runtime import shipped
 
 TABLE = pa.table({"id": pa.array([1, 2]), "v": pa.array([1.0, 2.0])})
 SCHEMA = "id bigint, v double"
+KEPT = ts.JoinOptions(full_history=True)
 
 
 @pytest.fixture
@@ -75,6 +76,25 @@ def test_watermark_that_was_lost(timed: DataFrame) -> None:
     )
     with pytest.raises(ts.WindowError, match=r"'s' has a watermark, on a column"):
         ts.streams(r=timed, s=lost).join("r.value = s.value", within="1 minute", delay="0 s")
+
+
+def test_full_history_is_asked_for(timed: DataFrame) -> None:
+    pair = ts.streams(r=timed, s=timed)
+    query = "SELECT r.value FROM r, s WHERE r.value = s.value"
+    with pytest.warns(ts.ThetastreamWarning, match=r"row of r and s is kept[\s\S]*within=") as one:
+        joined = pair.join("r.value = s.value")
+    with pytest.warns(ts.ThetastreamWarning, match=r"[\s\S]*WITHIN 10 minutes") as two:
+        pair.sql(query)
+    half = "r.value = s.value AND s.timestamp >= r.timestamp"
+    with pytest.warns(ts.ThetastreamWarning, match=r"every row of r is kept") as three:
+        pair.join(half, time="timestamp", delay="0 s")
+    assert {item.filename for found in (one, two, three) for item in found} == {__file__}
+    options = ts.JoinOptions(full_history=True)
+    pair.join("r.value = s.value", options=options)
+    pair.sql(query, options=options)
+    # Without a window there is no watermark either: the result can be joined again.
+    named = joined.select("r_value", "r_timestamp").toDF("value", "timestamp")
+    ts.streams(r=named, s=timed).join("r.value = s.value", within="1 minute", delay="0 s")
 
 
 def test_window_without_time(pair: ts.Streams) -> None:
@@ -193,7 +213,7 @@ def test_caret(
 def test_checkpoint_of_another_query(stream: Callable[..., DataFrame], tmp_path: Path) -> None:
     changes: dict[str, dict[str, object]] = {
         "predicate": {"predicate": "r.id < s.id"},
-        "units": {"options": ts.JoinOptions(units=4)},
+        "units": {"options": ts.JoinOptions(units=4, full_history=True)},
     }
 
     def joined(batch: int, **change: object) -> DataFrame:
@@ -201,7 +221,8 @@ def test_checkpoint_of_another_query(stream: Callable[..., DataFrame], tmp_path:
         for name in "rs":
             write_batches(tmp_path / name, [TABLE], first=batch)
             frames[name] = stream(tmp_path / name, SCHEMA)
-        return ts.streams(**frames).join(**{"predicate": "r.id = s.id", **change})  # type: ignore[arg-type]
+        given = {"predicate": "r.id = s.id", "options": KEPT, **change}
+        return ts.streams(**frames).join(**given)  # type: ignore[arg-type]
 
     drain(joined(0), tmp_path)
     for part, change in changes.items():
@@ -216,12 +237,12 @@ def test_checkpoint_of_another_query(stream: Callable[..., DataFrame], tmp_path:
 
 def test_other_columns_on_a_checkpoint(stream: Callable[..., DataFrame], tmp_path: Path) -> None:
     frames = {name: stream(write_batches(tmp_path / name, [TABLE]), SCHEMA) for name in "rs"}
-    drain(ts.streams(**frames).join("r.id = s.id"), tmp_path)
+    drain(ts.streams(**frames).join("r.id = s.id", options=KEPT), tmp_path)
     for name in "rs":
         write_batches(tmp_path / name, [TABLE], first=1)
     frames = {name: stream(tmp_path / name, "id bigint, v double, w int") for name in "rs"}
     with pytest.raises(StreamingQueryException, match="columns changed"):
-        drain(ts.streams(**frames).join("r.id = s.id"), tmp_path)
+        drain(ts.streams(**frames).join("r.id = s.id", options=KEPT), tmp_path)
 
 
 def test_package_missing_on_the_workers(tmp_path: Path) -> None:

@@ -94,6 +94,6 @@ def test_count(
         supplier = write_batches(tmp_path / "supplier", halves(tables["supplier"]))
         frames = {"supplier": stream(supplier, SUPPLIER), "lineitem": lineitem}
     units = 4 if topology == "matrix" else (3, 2)
-    options = ts.JoinOptions(topology=topology, units=units)  # type: ignore[arg-type]
+    options = ts.JoinOptions(topology=topology, units=units, full_history=True)  # type: ignore[arg-type]
     drain(ts.streams(**frames).join(predicate, options=options), tmp_path)
     assert len(results(tmp_path)) == wanted

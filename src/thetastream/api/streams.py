@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 import thetastream.planner as planner
 from thetastream.api.analyst import SparkAnalyst
-from thetastream.api.caller import caller
+from thetastream.api.caller import caller, warn
 from thetastream.api.columns import column_specs, output_columns
 from thetastream.api.finish import finished
 from thetastream.api.lineage import refuse_second_watermark
@@ -100,7 +100,9 @@ class Streams:
         ['order_id', 'ride_id']
         """
         timed, plan = self._plan(predicate, within, time, how, options or JoinOptions(), delay)
-        joined = self._built(plan, list(timed.values()), delay, options or JoinOptions())
+        joined = self._built(
+            plan, list(timed.values()), delay, options or JoinOptions(), 'give within="10 minutes"'
+        )
         return joined.select(
             *(
                 F.col(result_column(column.stream, column.number)).alias(column.name)
@@ -136,7 +138,9 @@ class Streams:
             # There is one batch, and nothing comes after it.
             settings = replace(settings, update_batches=1)
         timed, plan = self._plan_query(text, time, settings, delay)
-        joined = self._built(plan.join, timed, delay, settings)
+        joined = self._built(
+            plan.join, timed, delay, settings, "write WITHIN 10 minutes into the query"
+        )
         try:
             return finished(joined, plan.finish)
         except AnalysisException as error:
@@ -154,6 +158,7 @@ class Streams:
         timed: Sequence[TimedFrame],
         delay: Duration | None,
         settings: JoinOptions,
+        limit: str,
     ) -> DataFrame:
         windowed = plan.spec.windowed
         if delay is not None and not windowed:
@@ -174,6 +179,11 @@ class Streams:
                 }
             )
             check_session(self._spark, _units_of(plan.spec))
+            if not settings.full_history:
+                meant = "options=ts.JoinOptions(full_history=True)"
+                if self._origin is not None:
+                    meant = "full_history = true in the job's [options]"
+                _warn_of_full_history(plan.spec, f"{limit}, or say that it is meant: {meant}")
         return build(
             plan.spec,
             inputs,
@@ -315,3 +325,19 @@ def _units_of(spec: JoinSpec | TriSpec | TreeSpec) -> int:
     if isinstance(spec, TreeSpec):
         return max(_units_of(step) for step in spec.steps)
     return max(spec.units) if isinstance(spec, TriSpec) else topology_of(spec).units
+
+
+def _warn_of_full_history(spec: JoinSpec | TriSpec | TreeSpec, hint: str) -> None:
+    """Warn of rows that are kept for ever; more than two streams would have been refused."""
+    if not isinstance(spec, JoinSpec) or spec.span is not None:
+        return
+    kept = [
+        stream.name
+        for stream, chain in zip(spec.streams, spec.chains(), strict=True)
+        if chain.keeps is None
+    ]
+    warn(
+        f"every row of {' and '.join(kept)} is kept for ever, as nothing limits how much later a"
+        " row that matches it may come",
+        hint=hint,
+    )

@@ -155,7 +155,7 @@ def ours(
     import thetastream as ts
 
     streams = ts.streams(**frames)
-    options = {**options, **_VARIANTS.get(contestant, {})}
+    options = {**options, **_VARIANTS.get(contestant, {}), "full_history": case.within is None}
     how: dict[str, Any] = {"options": ts.JoinOptions(**options)}
     if case.within is not None:
         how |= {"delay": f"{cases.DELAY_SECONDS} seconds", "time": "t"}
