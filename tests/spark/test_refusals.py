@@ -231,6 +231,7 @@ def test_checkpoint_of_another_query(stream: Callable[..., DataFrame], tmp_path:
         message = str(caught.value)
         assert "FingerprintError" in message
         assert f"{part}: was" in message
+        assert ("JoinOptions(units=(2, 2))" in message) == (part == "units")
         assert f"join built at {__file__}:" in message
     drain(joined(2), tmp_path)
 

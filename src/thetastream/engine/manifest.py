@@ -117,8 +117,12 @@ def compare(stored: dict[str, str], spec: Fingerprinted, what: str) -> None:
             f"  {name}: was {stored.get(name, 'not known')}, is {current.get(name, 'not known')}"
             for name in changed
         ]
+        hint = "put the query back as it was, or start it with a new checkpoint location"
+        if changed == ["units"] and "," in stored["units"]:
+            # The usual cause: "auto" follows the cores, and this machine has other ones.
+            units = stored["units"].replace(",", ", ")
+            hint = f"give the units of the checkpoint, JoinOptions(units=({units})), or start it"
+            hint += " with a new checkpoint location"
         raise FingerprintError(
-            f"{what}: {', '.join(changed)} changed",
-            detail="\n".join(lines),
-            hint="put the query back as it was, or start it with a new checkpoint location",
+            f"{what}: {', '.join(changed)} changed", detail="\n".join(lines), hint=hint
         )
