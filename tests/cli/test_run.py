@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -93,8 +94,9 @@ def test_offers(spark: SparkSession, examples: Path, capsys: pytest.CaptureFixtu
     assert written(examples / "out/offers", "*") == wanted
 
 
-def test_demand(spark: SparkSession, examples: Path) -> None:
+def test_demand(spark: SparkSession, examples: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(examples / "demand.toml")]) == DONE
+    assert "are still open: each is written when rows that come later" in capsys.readouterr().out
     city = examples / "data/city"
     newest = "greatest(epoch_us(placed_at), epoch_us(seen_at)) // 300000000 * 300000000"
     wanted = rows_of(
@@ -313,7 +315,21 @@ def test_rows_that_are_late_are_told_at_the_end(
         for file in files[side][:-1]
     )
     assert late > 100
-    assert f"{late:,} of 1,600 rows came after the watermark" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"{late:,} of 1,600 rows came after the watermark" in said
+    assert "stored rows can match rows that come later" in said
+
+
+def test_a_full_history_is_told_without_a_line_of_python(
+    spark: SparkSession, job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.write_text(job.read_text().replace("options.full_history = true\n", ""))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["check", str(job)]) == DONE
+    said = capsys.readouterr().err
+    assert said.startswith("warning: every row of r and s is kept for ever")
+    assert "full_history = true in the job's [options]" in said
 
 
 @pytest.mark.slow

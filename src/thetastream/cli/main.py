@@ -146,7 +146,7 @@ def _with_extras(command: str, words: list[str]) -> int:
 
 def _job_command(chosen: argparse.Namespace) -> int:
     job = load(chosen.job)
-    from thetastream.cli import start
+    from thetastream.cli import progress, start
 
     start.check_paths(job)
     # What Spark writes for the job is its owner's only.
@@ -154,22 +154,27 @@ def _job_command(chosen: argparse.Namespace) -> int:
     running = _running()
     spark = running or _session(job)
     try:
-        prepared = start.Prepared(spark, job)
-        if chosen.command == "explain":
-            plan = prepared.plan
-            print(plan._repr_html_() if chosen.html else plan.explain())
-            return DONE
-        prepared.check_sink()
-        prepared.check_checkpoint()
-        if chosen.command == "check":
-            # Building the result meets everything that running it would meet first.
-            prepared.result()
-            print(f"{job.file}: the streams, the query, its mode and its checkpoint are fine")
-            return DONE
-        return _run(prepared, as_json=chosen.json)
+        with progress.plain_warnings():
+            return _carry_out(start.Prepared(spark, job), chosen)
     finally:
         if running is None:
             spark.stop()
+
+
+def _carry_out(prepared: Any, chosen: argparse.Namespace) -> int:
+    if chosen.command == "explain":
+        plan = prepared.plan
+        print(plan._repr_html_() if chosen.html else plan.explain())
+        return DONE
+    prepared.check_sink()
+    prepared.check_checkpoint()
+    if chosen.command == "check":
+        # Building the result meets everything that running it would meet first.
+        prepared.result()
+        file = prepared.job.file
+        print(f"{file}: the streams, the query, its mode and its checkpoint are fine")
+        return DONE
+    return _run(prepared, as_json=chosen.json)
 
 
 def _running() -> Any:
@@ -188,6 +193,8 @@ def _session(job: Job) -> Any:
         try:
             with errors_into(log):
                 spark = start.session(job)
+        except ThetastreamError:
+            raise
         except Exception as error:
             raise SettingError(
                 f"Spark cannot be started: {start.first_line(error)}",
@@ -236,6 +243,11 @@ def _run(prepared: Any, *, as_json: bool) -> int:
             " source brings its rows; Spark takes files by the time of their last change",
             as_json=as_json,
         )
+    remark = progress.still_open(
+        totals, windowed=prepared.plan.spec.windowed, grouped=prepared.writes_windows
+    )
+    if remark is not None:
+        progress.announce(remark, as_json=as_json)
     return DONE
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
-from typing import NamedTuple, Protocol, TextIO
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol, TextIO
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -99,10 +102,40 @@ def line(batch: ts.BatchMetrics) -> str:
 
 
 class Totals(NamedTuple):
-    """What a run took in."""
+    """What a run took in, and where it ended."""
 
     rows: int = 0
     late: int = 0
+    stored: int = 0
+    watermark: datetime | None = None
+
+    def plus(self, batch: ts.BatchMetrics) -> Totals:
+        """The same after another batch."""
+        return Totals(
+            self.rows + batch.rows_in,
+            self.late + batch.late,
+            batch.stored_rows,
+            batch.watermark or self.watermark,
+        )
+
+
+def still_open(totals: Totals, *, windowed: bool, grouped: bool) -> str | None:
+    """What later rows can still add to the results; None where nothing waits for them.
+
+    `windowed`: the join has a window; `grouped`: what is written are whole windows of time.
+    """
+    if grouped and totals.rows:
+        if totals.watermark is None:
+            over = "no window of time is over yet"
+        else:
+            over = f"windows of time that end after {totals.watermark.isoformat()} are still open"
+        return f"{over}: each is written when rows that come later move the watermark past its end"
+    if windowed and totals.stored:
+        return (
+            f"the join's window is still open: {totals.stored:,} stored rows can match rows that"
+            " come later"
+        )
+    return None
 
 
 def follow(query: StreamingQuery, view: View, stop_asked: Callable[[], bool]) -> Totals:
@@ -115,7 +148,7 @@ def follow(query: StreamingQuery, view: View, stop_asked: Callable[[], bool]) ->
         for batch in ts.metrics(query):
             if batch.batch > shown:
                 shown = batch.batch
-                totals = Totals(totals.rows + batch.rows_in, totals.late + batch.late)
+                totals = totals.plus(batch)
                 view.batch(batch)
         if not active:
             return totals
@@ -133,3 +166,19 @@ def follow(query: StreamingQuery, view: View, stop_asked: Callable[[], bool]) ->
 def announce(text: str, *, as_json: bool) -> None:
     """A remark beside the output: never among the JSON."""
     print(text, file=sys.stderr if as_json else sys.stdout, flush=True)
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Shows the library's warnings as the command's own, without a line of Python."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, ts.ThetastreamWarning):
+                print(f"warning: {message}", file=sys.stderr, flush=True)
+            else:
+                usual(message, category, *where, **more)
+
+        warnings.showwarning = show
+        yield

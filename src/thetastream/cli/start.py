@@ -79,6 +79,12 @@ class Prepared:
             self.job.query, delay=self.job.delay, time=self._time or None, options=self.job.join
         )
 
+    @property
+    def writes_windows(self) -> bool:
+        """Whether its rows are windows of time, each written when it is over."""
+        subjects = {decision.subject for decision in self.plan.decisions}
+        return TIME_WINDOW in subjects and self.job.output_mode == "append"
+
     def check_sink(self) -> None:
         """Refuse an output mode that does not fit the query."""
         mode = self.job.output_mode
