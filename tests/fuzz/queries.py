@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -210,6 +210,7 @@ class QueryFuzzer:
                     break
         read = {table for table, _ in case.query.relations}
         case = replace(case, tables=tuple(table for table in case.tables if table.name in read))
+        case = self._narrow(case, fails)
         for number, table in enumerate(case.tables):
             place = len(table.rows) - 1
             while place >= 0:
@@ -219,6 +220,18 @@ class QueryFuzzer:
                     case = candidate
                 place -= 1
         return case
+
+    def _narrow(self, case: QueryCase, fails: Callable[[QueryCase], bool]) -> QueryCase:
+        """The case without the columns that its query does not name."""
+        text = f"{case.query.text()} {' '.join(case.query.times)}".casefold()
+        tables = []
+        for table in case.tables:
+            for place in reversed(range(1, len(table.columns))):
+                if table.columns[place].name.casefold() not in text:
+                    table = table.without_column(place)
+            tables.append(table)
+        candidate = replace(case, tables=tuple(tables))
+        return candidate if fails(candidate) else case
 
 
 def _manner(rng: Random) -> Manner:

@@ -10,7 +10,7 @@ DOCUMENTED: tuple[tuple[str, str], ...] = (
     (r"AmbiguousColumnError: ", "a bare name that several streams have"),
     (r"no two tuples can be within the window", "a window that nothing fits"),
     (r"has no place in a (join predicate|query over streams)", "a construct outside of the list"),
-    (r"the predicate compares \w+ with no other stream", "a cross join that is not asked for"),
+    (r"the predicate compares [\w, ]+ with no other stream", "a cross join that is not asked for"),
     (r"two columns of the result would be called", "two columns of one name"),
     (r"needs a window", "results whose state would never end"),
     (r"the variable '.*' of a lambda has the name of", "a lambda variable that hides a name"),
