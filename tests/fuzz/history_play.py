@@ -159,7 +159,8 @@ class _Play:
         settings: dict[str, Any] = {
             "time": dict.fromkeys(question.time, "t"),
             "delay": None if question.delay is None else f"{question.delay} microseconds",
-            "options": ts.JoinOptions(**run.options),
+            # That rows are kept for ever is meant where there is no window.
+            "options": ts.JoinOptions(**{"full_history": True, **run.options}),
         }
         text = question.predicate
         if question.kind == "rows":

@@ -72,6 +72,11 @@ def configure(
     local master, the shuffle also gets a partition for each core, and Spark's workers run the
     Python of this process, unless PYSPARK_PYTHON names another one. `local_checkpoints`: the
     checkpoints are on this machine's disk, and renamed without starting processes.
+
+    >>> from pyspark.sql import SparkSession
+    >>> builder = ts.configure(SparkSession.builder.appName("orders"))
+    >>> isinstance(builder, SparkSession.Builder)
+    True
     """
     # Builders of Spark Connect have them as well; there is no public way to read them.
     given: Mapping[str, object] = getattr(builder, "_options", {})

@@ -35,7 +35,8 @@ Within = Duration | tuple[Duration, Duration] | None
 def streams(**frames: DataFrame) -> Streams:
     """Name the streams of a join; the names are the aliases in its predicate.
 
-    >>> ts.streams(orders=orders, rides=rides).join("orders.x = rides.x").columns[:3]
+    >>> pair = ts.streams(orders=orders, rides=rides)
+    >>> pair.join("orders.x = rides.x", within="1 hour", delay="1 minute").columns[:3]
     ['order_id', 'orders_x', 'orders_fare']
     """
     return Streams(frames)
@@ -45,7 +46,7 @@ class Streams:
     """Named streaming (or batch) DataFrames, to be joined.
 
     >>> pair = ts.Streams({"orders": orders, "rides": rides})
-    >>> pair.join("orders.fare > rides.fare").isStreaming
+    >>> pair.join("orders.fare > rides.fare", within="1 hour", delay="1 minute").isStreaming
     True
     """
 
@@ -299,8 +300,10 @@ def sql(
     """The result of a query over the named streams; see `Streams.sql`.
 
     >>> pairs = ts.sql(
-    ...     "SELECT o.order_id, r.ride_id FROM orders o, rides r WHERE abs(o.x - r.x) <= 5",
+    ...     "SELECT o.order_id, r.ride_id FROM orders o, rides r WHERE abs(o.x - r.x) <= 5"
+    ...     " WITHIN 1 hour",
     ...     {"orders": orders, "rides": rides},
+    ...     delay="1 minute",
     ... )
     >>> pairs.columns
     ['order_id', 'ride_id']

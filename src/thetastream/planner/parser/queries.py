@@ -99,6 +99,8 @@ class _QueryReader(Reader):
         self.aggregates: list[Aggregate] = []
         self.groups: list[tree.Expr] = []
         self.aliases: dict[str, tree.Expr] = {}
+        self.in_condition = False
+        """Whether what is read is compared and goes nowhere else."""
         self.room = MAX_TEXT
         """Characters that names may still be replaced by."""
         self.window: TimeWindow | None = None
@@ -125,7 +127,9 @@ class _QueryReader(Reader):
         where = root.args.get("where")
         if where is not None:
             conditions.append(where.this)
+        self.in_condition = True
         found = [self._expression(condition) for condition in conditions]
+        self.in_condition = False
         predicate = found[0] if found else tree.Boolean(value=True)
         if len(found) > 1:
             predicate = tree.And(items=tuple(found), start=found[0].start, end=found[-1].end)
@@ -440,7 +444,7 @@ class _QueryReader(Reader):
             return
         if isinstance(node, exp.Anonymous):
             name = str(node.this).casefold()
-            if name == "struct":
+            if name == "struct" and not self.in_condition:
                 # Its fields would get the names of columns that only exist in here.
                 self._raise(node, "struct() has no names here", "write named_struct('k', r.k)")
             if name in OTHER_AGGREGATES:
