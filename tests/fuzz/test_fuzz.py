@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.fuzz.cases import kept
+from tests.fuzz.histories import HistoryFuzzer
 from tests.fuzz.predicates import PredicateFuzzer
 from tests.fuzz.protocol import Budget, Fuzzer, Summary, silent
 from tests.fuzz.queries import QueryFuzzer
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.spark
 REPLAYED: dict[str, Callable[[SparkSession], Fuzzer]] = {
     "predicates": PredicateFuzzer,
     "queries": QueryFuzzer,
+    "histories": HistoryFuzzer,
 }
 
 
