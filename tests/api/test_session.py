@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import thetastream as ts
-from thetastream.api import interpreter, lineage
+from thetastream.api import interpreter
 from thetastream.api import session as sessions
 from thetastream.api.session import HELPFUL, LOCAL, REQUIRED, check_session, tasks_at_a_time
 from thetastream.planner import Parallelism
@@ -286,42 +285,3 @@ def test_workers_that_this_machine_does_not_know() -> None:
     assert interpreter.worker(cluster) is None
     shipped = session({"spark.archives": "environment.tar.gz"})
     assert interpreter.worker(shipped) is None
-
-
-class Frame:
-    """A DataFrame that only has a plan."""
-
-    def __init__(self, *nodes: str) -> None:
-        self.nodes = nodes
-
-    def explain(self, mode: str) -> None:
-        other = threading.Thread(target=print, args=("from another thread",))
-        other.start()
-        other.join()
-        for depth, node in enumerate(self.nodes):
-            print(f"{'   ' * depth}+- ~{node} x#1, EventTimeWatermark#2")
-
-
-@pytest.mark.parametrize(
-    ("nodes", "said"),
-    [
-        (("Project", "StreamingRelation"), None),
-        (("Project", "EventTimeWatermark"), "on a column that is not its event time"),
-        (
-            ("Filter", "TransformWithStateInPySpark", "EventTimeWatermark"),
-            "the result of a join with a window",
-        ),
-        (("Filter", "TransformWithStateInPySpark", "StreamingRelation"), None),
-    ],
-)
-def test_a_second_watermark(
-    nodes: tuple[str, ...], said: str | None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    frames: Any = {"a": Frame("StreamingRelation"), "b": Frame(*nodes)}
-    if said is None:
-        lineage.refuse_second_watermark(frames)
-    else:
-        with pytest.raises(ts.WindowError, match=said) as caught:
-            lineage.refuse_second_watermark(frames)
-        assert "stream 'b'" in str(caught.value)
-    assert set(capsys.readouterr().out.splitlines()) == {"from another thread"}
