@@ -337,7 +337,9 @@ def test_ctrl_c_stops_after_a_whole_batch(spark: SparkSession, tmp_path: Path) -
     """The command as a process: stopped in the middle, run again; nothing is lost or doubled."""
     file = tmp_path / "job.toml"
     text = JOB.format(sink="parquet").replace("available now", "continuous")
-    file.write_text(text + "[spark]\ncores = 2\nspark.ui.enabled = false\n")
+    # The time zone of the tests' own session, which runs the job again: keys depend on it.
+    zone = 'spark.sql.session.timeZone = "UTC"\n'
+    file.write_text(text + f"[spark]\ncores = 2\nspark.ui.enabled = false\n{zone}")
     paced = ["--rows", "200", "--files", "4"]
     assert main(["generate", "zipf", str(tmp_path / "data"), *paced]) == DONE
     command = [sys.executable, "-m", "thetastream", "run", str(file), "--json"]
