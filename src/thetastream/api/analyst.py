@@ -16,7 +16,7 @@ from thetastream.planner import AnalysisFailure, Parallelism
 from thetastream.planner.expression import quote
 from thetastream.spec import ColumnSpec
 
-_FIXED_ZONES = frozenset({"UTC", "GMT", "Z", "Etc/UTC", "Etc/GMT"})
+_UTC = frozenset({"UTC", "GMT", "Z", "Etc/UTC", "Etc/GMT", "Etc/UCT", "UCT", "Zulu"})
 
 
 class SparkAnalyst:
@@ -45,13 +45,14 @@ class SparkAnalyst:
 
     @property
     def zone(self) -> str:
-        """The session's time zone."""
-        return self._setting("spark.sql.session.timeZone")
+        """The session's time zone, under one name for UTC."""
+        zone = self._setting("spark.sql.session.timeZone")
+        return "UTC" if zone in _UTC else zone
 
     @property
     def fixed_zone(self) -> bool:
         """Whether every day of the session's time zone has 24 hours."""
-        return self.zone in _FIXED_ZONES or self.zone.startswith(("+", "-"))
+        return self.zone == "UTC" or self.zone.startswith(("+", "-"))
 
     def type_of(self, stream: str, sql: str) -> str:
         """The type of an expression over a stream."""
