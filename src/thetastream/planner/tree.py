@@ -249,7 +249,11 @@ class _Tree:
                 members[member] = tables[0].add(Column(stream=0, index=index), form)
                 texts.append(quote(known[member, place]))
         oldest = latest = None
-        if members:
+        if len(members) == 1:
+            # Spark's least() takes two arguments or more.
+            (oldest,) = members.values()
+            latest = oldest if self.timed else None
+        elif members:
             listed = ", ".join(texts)
             oldest = tables[0].add_sql(f"least({listed})", kind, Encoding.INTEGER)
             if self.timed:
