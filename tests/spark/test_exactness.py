@@ -232,19 +232,6 @@ def test_sums_of_more_than_38_digits_without_ansi(spark: SparkSession) -> None:
         assert rows(found) == rows(wanted)
 
 
-def test_the_session_is_asked_without_a_default(spark: SparkSession) -> None:
-    from thetastream.api.session import check_session
-
-    name = "spark.sql.streaming.stateStore.checkpointFormatVersion"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "1")
-    try:
-        with pytest.raises(ts.SettingError, match="checkpointFormatVersion = 1"):
-            check_session(spark)
-    finally:
-        spark.conf.set(name, str(before))
-
-
 def rows(frame: DataFrame) -> Counter[str]:
     return Counter(str(list(row)) for row in frame.collect())
 
