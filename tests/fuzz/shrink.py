@@ -125,7 +125,7 @@ def _plain_setting(case: Case, fails: Judge) -> Case:
 
 
 def _two_rows(case: Case, fails: Judge, pair: tuple[str, str] | None) -> Case:
-    """The case with one row a side: those of the pair, or any."""
+    """The case with one row per side: those of the pair, or any."""
     wanted = pair or (case.tables[0].rows[0][0], case.tables[1].rows[0][0])
     one, two = (
         replace(table, rows=tuple(row for row in table.rows if row[0] == mark))
