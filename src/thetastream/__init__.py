@@ -48,8 +48,6 @@ if TYPE_CHECKING:
         Cost,
         Decision,
         Plan,
-        TreePlan,
-        TriPlan,
     )
     from thetastream.spec import Routing
 
@@ -59,7 +57,7 @@ _LATER = {
     "api.streams": ("ARRIVAL", "Streams", "sql", "streams"),
     "planner": (
         *("Alternative", "Conjunct", "ConjunctClass", "Cost"),
-        *("Decision", "Plan", "TreePlan", "TriPlan"),
+        *("Decision", "Plan"),
     ),
     "spec": ("Routing",),
 }
@@ -110,8 +108,6 @@ __all__ = [
     "SumOverflowError",
     "ThetastreamError",
     "ThetastreamWarning",
-    "TreePlan",
-    "TriPlan",
     "TypeMismatchError",
     "UnitLoad",
     "UnknownColumnError",

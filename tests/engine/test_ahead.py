@@ -12,7 +12,7 @@ from thetastream.engine.runner import Runner
 from thetastream.engine.trirunner import TriRunner
 from thetastream.options import JoinOptions
 from thetastream.testing import Batch, expected_rows, multiset, run_script
-from thetastream.testing.many import Arrivals, expected_many, run_many
+from thetastream.testing.inprocess import Batch, expected_rows, run_script
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -94,15 +94,15 @@ CHAIN = "r.k = s.k AND abs(s.n - t.n) <= 1"
 def three_streams(predicate: str, ahead: int) -> list[int]:
     """Two of the streams have rows that are ahead, so that there are packs that matter as long."""
     steps = [
-        Arrivals(
+        Batch(
             *(rows(seed, number, ahead=seed and ahead, count=6, keys=9) for seed in range(3)),
             watermark=watermark(number),
         )
         for number in range(BATCHES // 2)
     ]
     options = JoinOptions(units=1)
-    join = run_many(predicate, steps, within="10 seconds", time="t", options=options)
-    expected = expected_many(predicate, steps, within="10 seconds", time="t")
+    join = run_script(predicate, steps, within="10 seconds", time="t", options=options)
+    expected = expected_rows(predicate, steps, within="10 seconds", time="t")
     assert multiset(join.rows) == multiset(expected)
     (runner,) = join.runners
     return stored(runner)

@@ -17,7 +17,7 @@ from thetastream.engine.arrivals import SHOWN
 from thetastream.engine.protocol import Report
 from thetastream.options import JoinOptions
 from thetastream.testing import Batch, InProcessJoin
-from thetastream.testing.many import Arrivals, ManyJoin
+from thetastream.testing.inprocess import Batch, InProcessJoin
 from thetastream.testing.queries import InProcessQuery
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -176,7 +176,7 @@ def test_without_a_window_there_are_no_times() -> None:
     ],
 )
 def test_three_streams_are_counted_once_each(predicate: str, scheme: Any) -> None:
-    join = ManyJoin(
+    join = InProcessJoin(
         predicate,
         [rows().schema] * 3,
         within="1 hour",

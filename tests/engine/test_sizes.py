@@ -20,7 +20,7 @@ from thetastream.index import chain, layout
 from thetastream.options import JoinOptions
 from thetastream.runtime import router
 from thetastream.testing import Batch, InProcessJoin, expected_rows, multiset, run_script
-from thetastream.testing.many import Arrivals, expected_many, run_many
+from thetastream.testing.inprocess import Batch, expected_rows, run_script
 from thetastream.testing.queries import expected_query, run_query
 
 SECOND = 1_000_000
@@ -163,13 +163,13 @@ CHAIN = "abs(r.n - s.n) <= 1 AND s.k = t.k"
 @pytest.mark.parametrize("within", [None, "20 seconds"])
 def test_three_streams(watch: Watch, predicate: str, intermediate: Any, within: str | None) -> None:
     steps = [
-        Arrivals(*(rows(10 * number + stream, 16, 16 * number) for stream in range(3)))
+        Batch(*(rows(10 * number + stream, 16, 16 * number) for stream in range(3)))
         for number in range(5)
     ]
     options = JoinOptions(units=1, intermediate=intermediate, full_history=True)
     time = None if within is None else "t"
-    join = run_many(predicate, steps, within=within, time=time, options=options)
-    expected = expected_many(predicate, steps, within=within, time=time)
+    join = run_script(predicate, steps, within=within, time=time, options=options)
+    expected = expected_rows(predicate, steps, within=within, time=time)
     assert multiset(join.rows) == multiset(expected)
     assert 0 < watch.concatenated <= SAFE
     assert watch.made <= SAFE

@@ -13,7 +13,7 @@ from thetastream.options import JoinOptions
 from thetastream.spec import Clock
 from thetastream.testing import Batch, multiset, rows_of, run_script
 from thetastream.testing.cases import SCHEMA, SECOND, START, TIMES
-from thetastream.testing.many import Arrivals, expected_many, run_many, stream_names
+from thetastream.testing.inprocess import Batch, expected_rows, run_script, stream_names
 from thetastream.testing.queries import run_query
 
 STAMP = pa.timestamp("us", tz="UTC")
@@ -104,14 +104,14 @@ def test_all_streams_go_by_the_watermark(case: tuple[str, dict[str, Any]], data:
             rows_of(data.draw(st.integers(0, 999)), data.draw(st.integers(0, 6)), first=100 * n)
             for n in range(len(names))
         ]
-        steps.append(Arrivals(*(moved(one, 3 * batch) for one in tables), watermark=watermark))
+        steps.append(Batch(*(moved(one, 3 * batch) for one in tables), watermark=watermark))
         step = data.draw(st.sampled_from([0, 2, 5])) * SECOND
         watermark = max(watermark or START, START + 3 * batch * SECOND) + step
     time = {name: "t" for name in names if name in timed}
-    join = run_many(
+    join = run_script(
         predicate, steps, time=time, options=JoinOptions(full_history=True, units=2, **options)
     )
-    assert multiset(join.rows) == multiset(expected_many(predicate, steps, time=time))
+    assert multiset(join.rows) == multiset(expected_rows(predicate, steps, time=time))
 
 
 def moved(table: pa.Table, seconds: int) -> pa.Table:
@@ -131,9 +131,9 @@ def test_a_late_row_of_any_stream_makes_nothing(late: int, scheme: Any) -> None:
     none, one = rows(), rows(START)
     first = [none if n == late else one for n in range(3)]
     then = [rows(START - 1) if n == late else none for n in range(3)]
-    steps = [Arrivals(*first), Arrivals(*then, watermark=START)]
+    steps = [Batch(*first), Batch(*then, watermark=START)]
     options = JoinOptions(full_history=True, units=2, scheme=scheme)
-    join = run_many(predicate, steps, time="t", options=options)
+    join = run_script(predicate, steps, time="t", options=options)
     assert join.rows == []
     assert join.late == 1
 
@@ -144,7 +144,7 @@ def test_a_row_without_a_time_makes_nothing(without: int, scheme: Any) -> None:
     predicate = "r.k = s.k AND s.k = t.k AND " + NEAR.format("r", "t")
     tables = [rows(None if n == without else START) for n in range(3)]
     options = JoinOptions(full_history=True, units=2, scheme=scheme)
-    assert run_many(predicate, [Arrivals(*tables)], time="t", options=options).rows == []
+    assert run_script(predicate, [Batch(*tables)], time="t", options=options).rows == []
 
 
 @pytest.mark.parametrize("scheme", ["auto", "tree"])
@@ -153,10 +153,10 @@ def test_a_stream_without_a_time_is_never_late(scheme: Any) -> None:
     predicate = "r.k = s.k AND s.k = t.k AND " + NEAR.format("r", "t")
     none, one = rows(), rows(START)
     steps = [
-        Arrivals(one, none, one),
-        *(Arrivals(none, none, none, watermark=START + n * 60 * SECOND) for n in range(1, 4)),
-        Arrivals(none, rows(None), none, watermark=START + 999 * SECOND),
+        Batch(one, none, one),
+        *(Batch(none, none, none, watermark=START + n * 60 * SECOND) for n in range(1, 4)),
+        Batch(none, rows(None), none, watermark=START + 999 * SECOND),
     ]
     options = JoinOptions(full_history=True, units=2, scheme=scheme)
-    join = run_many(predicate, steps, time={"r": "t", "t": "t"}, options=options)
+    join = run_script(predicate, steps, time={"r": "t", "t": "t"}, options=options)
     assert len(join.rows) == 1

@@ -26,7 +26,7 @@ from thetastream.spec import StreamSpec
 from thetastream.testing import CRASH, RESTART, multiset, rows_of
 from thetastream.testing.cases import SCHEMA, SECOND, START
 from thetastream.testing.duck import DuckJoin
-from thetastream.testing.many import Arrivals, ManyJoin, expected_many, run_many
+from thetastream.testing.inprocess import Batch, InProcessJoin, expected_rows, run_script
 
 CYCLIC = (
     "r.k = s.k AND s.n > t.n AND abs(t.n - r.n) <= 3",
@@ -68,7 +68,7 @@ def scripts(draw: st.DrawFn, streams: int = 3, most: int = 30) -> list[Any]:
         for table in tables:
             edges = np.linspace(0, table.num_rows, batches + 1).astype(int)
             parts.append(table.slice(edges[batch], edges[batch + 1] - edges[batch]))
-        script.append(Arrivals(*parts, watermark=watermark))
+        script.append(Batch(*parts, watermark=watermark))
         times = [v for part in parts for v in _micros(part) if v is not None]
         seen = max([seen, *times])
         if seen and draw(st.booleans()):
@@ -84,10 +84,10 @@ def _micros(table: pa.Table) -> list[int | None]:
     return found
 
 
-def check(predicate: str, script: list[Any], within: str, **options: Any) -> ManyJoin:
+def check(predicate: str, script: list[Any], within: str, **options: Any) -> InProcessJoin:
     chunk = options.pop("chunk_rows", 1 << 16)
     hashes = options.pop("hashes", None)
-    join = run_many(
+    join = run_script(
         predicate,
         script,
         within=within,
@@ -96,7 +96,7 @@ def check(predicate: str, script: list[Any], within: str, **options: Any) -> Man
         chunk_rows=chunk,
         hashes=hashes,
     )
-    expected = expected_many(predicate, script, within=within, time="t")
+    expected = expected_rows(predicate, script, within=within, time="t")
     assert multiset(join.rows) == multiset(expected)
     return join
 
@@ -185,7 +185,7 @@ def test_each_order_of_arrival_gives_the_triple_once(
     for stream in order:
         tables = [EMPTY, EMPTY, EMPTY]
         tables[stream] = _one(stream, stream)
-        script += [Arrivals(*tables), RESTART]
+        script += [Batch(*tables), RESTART]
     join = check(predicate, script, "10 seconds", units=2, **options)
     assert len(join.rows) == 1
 
@@ -198,7 +198,7 @@ def test_members_of_one_batch_and_of_two(
     batches = [[EMPTY, EMPTY, EMPTY], [EMPTY, EMPTY, EMPTY]]
     for stream, batch in enumerate(apart):
         batches[batch][stream] = _one(stream, stream)
-    join = check(predicate, [Arrivals(*batch) for batch in batches], "10 seconds", **options)
+    join = check(predicate, [Batch(*batch) for batch in batches], "10 seconds", **options)
     assert len(join.rows) == 1
 
 
@@ -207,9 +207,9 @@ def test_the_window_is_of_the_newest_and_the_oldest(
     predicate: str, options: dict[str, Any]
 ) -> None:
     near = [_one(0, 0, 0.0), _one(1, 1, 5.0), _one(2, 2, 10.0)]
-    assert len(check(predicate, [Arrivals(*near)], "10 seconds", **options).rows) == 1
+    assert len(check(predicate, [Batch(*near)], "10 seconds", **options).rows) == 1
     far = [_one(0, 0, 0.0), _one(1, 1, 5.0), _one(2, 2, 10.000001)]
-    assert check(predicate, [Arrivals(*far)], "10 seconds", **options).rows == []
+    assert check(predicate, [Batch(*far)], "10 seconds", **options).rows == []
 
 
 @pytest.mark.parametrize(("predicate", "options"), SHAPES)
@@ -220,7 +220,7 @@ def test_late_tuples_are_counted_once_and_make_nothing(
     for late in range(3):
         first = [_one(n, n, 100.0) if n != late else EMPTY for n in range(3)]
         then = [_one(late, late, 99.0) if n == late else EMPTY for n in range(3)]
-        script = [Arrivals(*first), Arrivals(*then, watermark=START + 100 * SECOND)]
+        script = [Batch(*first), Batch(*then, watermark=START + 100 * SECOND)]
         join = check(predicate, script, "10 seconds", units=2, **options)
         assert join.rows == []
         assert join.late == 1
@@ -228,7 +228,7 @@ def test_late_tuples_are_counted_once_and_make_nothing(
 
 def test_packs_are_not_cut_because_of_their_members() -> None:
     """Each piece has its own copy of the members, so that more pieces would not make it smaller."""
-    join = ManyJoin(
+    join = InProcessJoin(
         "abs(r.n - s.n) <= 2 AND abs(s.n - t.n) <= 2",
         [SCHEMA] * 3,
         options=JoinOptions(full_history=True),
@@ -256,12 +256,12 @@ def test_packs_are_not_cut_because_of_their_members() -> None:
 @pytest.mark.parametrize("predicate", [CYCLIC[1], CHAINS[0]])
 def test_intermediate_results_expire(predicate: str) -> None:
     """After the window nothing is left of tuples, packs and members."""
-    script = [Arrivals(*(rows_of(n, 40, first=100 * n) for n in range(3)))]
+    script = [Batch(*(rows_of(n, 40, first=100 * n) for n in range(3)))]
     end = START + 200 * SECOND
-    join = run_many(predicate, script, within="20 seconds", time="t", options=JoinOptions(units=2))
+    join = run_script(predicate, script, within="20 seconds", time="t", options=JoinOptions(units=2))
     kept = join.runners[0].reports
     assert sum(report.pairs for report in kept) > sum(report.entries for report in kept) > 0
-    join.batch(Arrivals(EMPTY, EMPTY, EMPTY, watermark=end))
+    join.batch(Batch(EMPTY, EMPTY, EMPTY, watermark=end))
     assert sum(len(state.parts) for state in join.runners[0].state.values()) == 0
 
 
@@ -271,7 +271,7 @@ def test_members_of_a_pack_are_trimmed() -> None:
     for step in range(40):
         now = START + step * SECOND
         old = [_one(1000 * n + step, n, step - 4 * (n == 0)) for n in range(3)]
-        script.append(Arrivals(*old, watermark=max(START, now - 5 * SECOND) if step else None))
+        script.append(Batch(*old, watermark=max(START, now - 5 * SECOND) if step else None))
     join = check("r.k = s.k AND s.k = t.k AND r.n < t.n", script, "8 seconds", units=1)
     last = join.runners[0].reports[-1]
     made = sum(1 for _ in join.rows)
@@ -282,7 +282,7 @@ def test_members_of_a_pack_are_trimmed() -> None:
 
 
 def test_packs_are_fewer_than_pairs_and_give_the_same() -> None:
-    script = [Arrivals(*(rows_of(n, 50, first=100 * n) for n in range(3))) for _ in range(2)]
+    script = [Batch(*(rows_of(n, 50, first=100 * n) for n in range(3))) for _ in range(2)]
     found = {}
     for kind in ("packed", "pairs"):
         join = check(CYCLIC[1], script, "20 seconds", units=2, intermediate=kind)
@@ -294,9 +294,9 @@ def test_packs_are_fewer_than_pairs_and_give_the_same() -> None:
 def test_state_of_another_join_is_refused() -> None:
     from thetastream.errors import FingerprintError
 
-    script = [Arrivals(*(rows_of(n, 10) for n in range(3)))]
-    join = run_many(CYCLIC[0], script, within="20 seconds", time="t")
-    other = ManyJoin(CYCLIC[1], [SCHEMA] * 3, within="20 seconds", time="t")
+    script = [Batch(*(rows_of(n, 10) for n in range(3)))]
+    join = run_script(CYCLIC[0], script, within="20 seconds", time="t")
+    other = InProcessJoin(CYCLIC[1], [SCHEMA] * 3, within="20 seconds", time="t")
     other.runners[0].state = join.runners[0].state
     with pytest.raises(FingerprintError, match="predicate"):
         other.batch(script[0])
@@ -306,18 +306,18 @@ def test_state_of_another_join_is_refused() -> None:
 def test_more_units_where_every_unit_is_visited(predicate: str) -> None:
     tables = [rows_of(n, 40, first=100 * n) for n in range(3)]
     parts = [[table.slice(0, 20) for table in tables], [table.slice(20) for table in tables]]
-    script = [Arrivals(*part) for part in parts]
+    script = [Batch(*part) for part in parts]
     rows: list[Any] = []
     state = None
     for units, step in zip((2, 3), script, strict=True):
         options = JoinOptions(units=units, topology="random")
-        join = ManyJoin(predicate, [SCHEMA] * 3, within="20 seconds", time="t", options=options)
+        join = InProcessJoin(predicate, [SCHEMA] * 3, within="20 seconds", time="t", options=options)
         if state is not None:
             join.runners[0].state.update(state)
         join.batch(step)
         rows += join.rows
         state = join.runners[0].state
-    expected = expected_many(predicate, script, within="20 seconds", time="t")
+    expected = expected_rows(predicate, script, within="20 seconds", time="t")
     assert multiset(rows) == multiset(expected)
 
 
@@ -325,17 +325,17 @@ def plan(
     predicate: str, *, within: str | None = "10 seconds", count: int = 3, **options: Any
 ) -> Any:
     chosen = JoinOptions(**options)
-    return ManyJoin(predicate, [SCHEMA] * count, within=within, time="t", options=chosen).plan
+    return InProcessJoin(predicate, [SCHEMA] * count, within=within, time="t", options=chosen).plan
 
 
 def test_full_history_only_when_asked_for() -> None:
     with pytest.raises(WindowError, match="kept for ever"):
         plan("r.k = s.k AND s.k = t.k", within=None)
-    script = [Arrivals(*(rows_of(n, 20) for n in range(3))), RESTART] * 2
-    join = run_many(
+    script = [Batch(*(rows_of(n, 20) for n in range(3))), RESTART] * 2
+    join = run_script(
         "r.k = s.k AND s.n < t.n", script, time="t", options=JoinOptions(full_history=True, units=2)
     )
-    assert multiset(join.rows) == multiset(expected_many("r.k = s.k AND s.n < t.n", script))
+    assert multiset(join.rows) == multiset(expected_rows("r.k = s.k AND s.n < t.n", script))
 
 
 def test_time_ranges_in_the_predicate() -> None:
@@ -343,11 +343,11 @@ def test_time_ranges_in_the_predicate() -> None:
         "r.k = s.k AND s.t BETWEEN r.t AND r.t + INTERVAL 10 SECONDS"
         " AND s.n <> t.n AND t.t >= s.t - INTERVAL 2 SECONDS AND t.t <= s.t + INTERVAL 4 SECONDS"
     )
-    script = [Arrivals(*(rows_of(n + 5, 30, first=100 * n) for n in range(3))), RESTART]
+    script = [Batch(*(rows_of(n + 5, 30, first=100 * n) for n in range(3))), RESTART]
     end = START + 30 * SECOND
-    script += [Arrivals(*(rows_of(n + 8, 30, first=500 * n) for n in range(3)), watermark=end)]
-    join = run_many(predicate, script, time="t", options=JoinOptions(units=2))
-    assert multiset(join.rows) == multiset(expected_many(predicate, script, time="t"))
+    script += [Batch(*(rows_of(n + 8, 30, first=500 * n) for n in range(3)), watermark=end)]
+    join = run_script(predicate, script, time="t", options=JoinOptions(units=2))
+    assert multiset(join.rows) == multiset(expected_rows(predicate, script, time="t"))
     assert isinstance(join.plan.spec, TriSpec)
     # s is at most 10 seconds after r and t at most 4 after s, so t is at most 14 after r.
     assert join.plan.spec.reach[0][2] == 14 * SECOND
@@ -357,7 +357,7 @@ def test_time_ranges_in_the_predicate() -> None:
 def test_a_stream_that_nothing_is_compared_with() -> None:
     with pytest.raises(OptionError, match="compares t with no other"):
         plan("r.k = s.k AND t.n > 3")
-    script = [Arrivals(*(rows_of(n, 8, first=100 * n) for n in range(3)))] * 2
+    script = [Batch(*(rows_of(n, 8, first=100 * n) for n in range(3)))] * 2
     check("r.k = s.k", script, "20 seconds", cross=True)
 
 
@@ -444,7 +444,7 @@ def test_each_join_of_a_tree_is_explained_with_its_window() -> None:
 
 
 def test_results_are_counted() -> None:
-    script = [Arrivals(*(rows_of(n, 30, first=100 * n) for n in range(3)))]
+    script = [Batch(*(rows_of(n, 30, first=100 * n) for n in range(3)))]
     join = check("r.k = s.k AND s.k = t.k", script, "20 seconds", units=2)
     reports = Counter[str]()
     for report in join.runners[0].reports:

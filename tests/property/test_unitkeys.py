@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thetastream.options import MAX_UNITS
-from thetastream.runtime.unitkeys import murmur3, unit_key
+from thetastream.topology.unitkeys import murmur3, unit_key
 
 SPARK_HASHES = {0: 933211791, 1: -559580957, 42: 29417773, -1: -1604776387}
 """`SELECT hash(CAST(k AS INT))` in Spark."""

@@ -22,7 +22,7 @@ from thetastream.options import JoinOptions
 from thetastream.runtime import joiner, shipped
 from thetastream.runtime.cachefiles import cache_root
 from thetastream.runtime.router import HEARTBEAT, PACK_SCHEMA
-from thetastream.runtime.unitkeys import unit_key
+from thetastream.topology.unitkeys import unit_key
 from thetastream.spec import JoinSpec
 from thetastream.testing import (
     CASES,

@@ -19,13 +19,13 @@ from thetastream.graph import TriSpec
 from thetastream.options import JoinOptions
 from thetastream.runtime import joiner, shipped
 from thetastream.runtime.results import PASSED
-from thetastream.runtime.unitkeys import murmur3, unit_key
+from thetastream.topology.unitkeys import murmur3, unit_key
 from thetastream.spec import result_column
 from thetastream.testing import multiset, rows_of
 from thetastream.testing.cases import SCHEMA, SECOND, START
 from thetastream.testing.duck import DuckJoin
 from thetastream.testing.inprocess import Row, rows_in
-from thetastream.testing.many import Arrivals, ManyJoin, expected_many
+from thetastream.testing.inprocess import Batch, InProcessJoin, expected_rows
 from thetastream.version import VERSION
 
 CYCLIC = "r.k = s.k AND s.n > t.n AND abs(t.n - r.n) <= 3"
@@ -48,7 +48,7 @@ class Query:
 
     def __init__(self, predicate: str, *, cache: int = 1 << 30) -> None:
         options = JoinOptions(units=2)
-        join = ManyJoin(predicate, [SCHEMA] * 3, within="20 seconds", time="t", options=options)
+        join = InProcessJoin(predicate, [SCHEMA] * 3, within="20 seconds", time="t", options=options)
         assert isinstance(join.plan.spec, TriSpec)
         self.spec = join.plan.spec
         self.cache = cache
@@ -84,7 +84,7 @@ class Query:
         tester = TwsTester(made, timeMode="EventTime", eventTimeExtractor=lambda _: sys.maxsize)
         return tester, out
 
-    def batch(self, step: Arrivals) -> list[Row]:
+    def batch(self, step: Batch) -> list[Row]:
         mark = (step.watermark or 0) // 1000
         packs = []
         for stream, table in enumerate(step.tables):
@@ -115,11 +115,11 @@ class Query:
         return rows_in(self.duck.recheck(results))
 
 
-def script() -> list[Arrivals]:
+def script() -> list[Batch]:
     tables = [rows_of(60 + n, 48, first=1000 * n) for n in range(3)]
     marks = [None, START + 5 * SECOND, START + 25 * SECOND]
     return [
-        Arrivals(*(table.slice(16 * part, 16) for table in tables), watermark=mark)
+        Batch(*(table.slice(16 * part, 16) for table in tables), watermark=mark)
         for part, mark in enumerate(marks)
     ]
 
@@ -131,7 +131,7 @@ def test_stages_equal_the_oracle(predicate: str, cache: int) -> None:
     rows: list[Row] = []
     for step in script():
         rows += query.batch(step)
-    wanted = expected_many(predicate, script(), within="20 seconds", time="t")
+    wanted = expected_rows(predicate, script(), within="20 seconds", time="t")
     assert len(wanted) > 20
     assert multiset(rows) == multiset(wanted)
     assert sum(report["entries"] for report in query.reports) > 0

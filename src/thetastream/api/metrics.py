@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, SupportsIndex, overload
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from thetastream.graph import STAGE_UNITS
 from thetastream.planner import html_table, text_notes, text_table
 from thetastream.runtime.dataflow import INNER, OBSERVATION
 
@@ -289,9 +288,9 @@ def _reports(observed: dict[str, Any]) -> Iterator[_Report]:
         if name.startswith(OBSERVATION):
             for text in _texts(row):
                 fields = json.loads(text)
-                unit = fields["unit"]
+                stage, unit = fields.pop("stage"), fields["unit"]
                 # A stage that Spark ran again reports again.
-                found[not name.startswith(INNER), unit // STAGE_UNITS, name, unit] = fields
+                found[not name.startswith(INNER), stage, name, unit] = fields
     joins = sorted({place[:3] for place in found})
     for place in sorted(found):
         fields = found[place]

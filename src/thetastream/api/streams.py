@@ -1,4 +1,4 @@
-"""The public door: streams in, a joined DataFrame out."""
+"""The public entry point: streams in, a joined DataFrame out."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from thetastream.api.lineage import refuse_second_watermark
 from thetastream.api.session import check_session
 from thetastream.api.times import ARRIVAL, Time, TimedFrame, timed_frames
 from thetastream.errors import OptionError, TypeMismatchError, WindowError
-from thetastream.graph import TreeSpec, TriSpec
 from thetastream.options import JoinOptions
-from thetastream.planner import AnyPlan, Query, QueryPlan
+from thetastream.planner import Plan, Query, QueryPlan
 from thetastream.runtime.dataflow import build
-from thetastream.spec import JoinSpec, result_column
-from thetastream.topology.dispatcher import topology_of
+from thetastream.spec import JoinTree, result_column
+from thetastream.topology.makers import make
 
 __all__ = ["ARRIVAL", "Streams", "sql", "streams"]
 
@@ -155,13 +154,13 @@ class Streams:
 
     def _built(
         self,
-        plan: AnyPlan,
+        plan: Plan,
         timed: Sequence[TimedFrame],
         delay: Duration | None,
         settings: JoinOptions,
         limit: str,
     ) -> DataFrame:
-        windowed = plan.spec.windowed
+        windowed = plan.tree.windowed
         if delay is not None and not windowed:
             raise WindowError(
                 "a delay was given, but there is no window",
@@ -179,14 +178,14 @@ class Streams:
                     if frame is not self._frames[item.name]
                 }
             )
-            check_session(self._spark, _units_of(plan.spec))
+            check_session(self._spark, _units_of(plan.tree))
             if not settings.full_history:
                 meant = "options=ts.JoinOptions(full_history=True)"
                 if self._origin is not None:
                     meant = "full_history = true in the job's [options]"
-                _warn_of_full_history(plan.spec, f"{limit}, or say that it is meant: {meant}")
+                _warn_of_full_history(plan.tree, f"{limit}, or say that it is meant: {meant}")
         return build(
-            plan.spec,
+            plan.tree,
             inputs,
             chunk_rows=settings.chunk_rows,
             cache_bytes=settings.cache_bytes,
@@ -201,7 +200,7 @@ class Streams:
         time: Time = None,
         how: str = "inner",
         options: JoinOptions | None = None,
-    ) -> AnyPlan:
+    ) -> Plan:
         """The plan for the same arguments of `join`, or for a query, with reasons and costs.
 
         `print(plan)` shows it as text, and a notebook as tables.
@@ -226,7 +225,7 @@ class Streams:
         how: str,
         options: JoinOptions,
         delay: Duration | None,
-    ) -> tuple[dict[str, TimedFrame], AnyPlan]:
+    ) -> tuple[dict[str, TimedFrame], Plan]:
         if how != "inner":
             raise OptionError(
                 f"how={how!r} is not supported", hint='only how="inner" joins are, for now'
@@ -323,21 +322,24 @@ def _require_text(given: object, what: str) -> None:
         )
 
 
-def _units_of(spec: JoinSpec | TriSpec | TreeSpec) -> int:
+def _units_of(tree: JoinTree) -> int:
     """The units of the largest of its stages."""
-    if isinstance(spec, TreeSpec):
-        return max(_units_of(step) for step in spec.steps)
-    return max(spec.units) if isinstance(spec, TriSpec) else topology_of(spec).units
+    return max(
+        make(step.spec, step.routing).units(stage.number)
+        for step in tree.steps
+        for stage in step.spec.stages
+    )
 
 
-def _warn_of_full_history(spec: JoinSpec | TriSpec | TreeSpec, hint: str) -> None:
+def _warn_of_full_history(tree: JoinTree, hint: str) -> None:
     """Warn of rows that are kept for ever; more than two streams would have been refused."""
-    if not isinstance(spec, JoinSpec) or spec.span is not None:
+    spec = tree.last
+    if len(tree.steps) > 1 or len(spec.streams) > 2 or spec.span is not None:
         return
     kept = [
-        stream.name
-        for stream, chain in zip(spec.streams, spec.chains(), strict=True)
-        if chain.keeps is None
+        spec.streams[store.stream].name
+        for store in spec.stages[0].stores
+        if store.retention.keeps is None
     ]
     warn(
         f"every row of {' and '.join(kept)} is kept for ever, as nothing limits how much later a"

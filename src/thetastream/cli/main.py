@@ -244,7 +244,7 @@ def _run(prepared: Any, *, as_json: bool) -> int:
             as_json=as_json,
         )
     remark = progress.still_open(
-        totals, windowed=prepared.plan.spec.windowed, grouped=prepared.writes_windows
+        totals, windowed=prepared.plan.tree.windowed, grouped=prepared.writes_windows
     )
     if remark is not None:
         progress.announce(remark, as_json=as_json)

@@ -15,7 +15,7 @@ import thetastream as ts
 from thetastream.cli.job import FILE_FORMATS, Job, Source, local_path
 from thetastream.engine.manifest import compare
 from thetastream.errors import JobError, ThetastreamError
-from thetastream.planner import AGGREGATION, TIME_WINDOW, AnyPlan, parse_duration, suggestion
+from thetastream.planner import AGGREGATION, TIME_WINDOW, Plan, parse_duration, suggestion
 
 KNOWN_SINKS = FILE_FORMATS | {"console", "kafka", "memory", "noop"}
 OWNER = "thetastream-job.json"
@@ -51,7 +51,7 @@ class Prepared:
             for name, source in job.streams.items()
             if source.time is not None
         }
-        self.plan: AnyPlan = self._streams.explain(
+        self.plan: Plan = self._streams.explain(
             job.query, delay=job.delay, time=self._time or None, options=job.join
         )
 
@@ -148,7 +148,7 @@ class Prepared:
             raise JobError(
                 f"{owner} cannot be read: {error}", hint="restore it, or use another checkpoint"
             ) from None
-        compare(stored, self.plan.spec, "the checkpoint belongs to another query")
+        compare(stored, self.plan.tree.fingerprint(), "the checkpoint belongs to another query")
 
     def claim_checkpoint(self) -> None:
         """Write down whose checkpoint it is."""
@@ -158,7 +158,7 @@ class Prepared:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = folder / f".{OWNER}"
         temporary.write_text(
-            json.dumps({"query": self.job.query, "fingerprint": self.plan.spec.fingerprint()})
+            json.dumps({"query": self.job.query, "fingerprint": self.plan.tree.fingerprint()})
         )
         temporary.chmod(0o600)
         os.replace(temporary, folder / OWNER)

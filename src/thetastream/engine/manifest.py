@@ -3,55 +3,36 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from thetastream.errors import FingerprintError, ManifestVersionError, StateError
-from thetastream.index.chain import Chain, subs_from_json
 from thetastream.index.part import PartMeta
-from thetastream.spec import Retention
+from thetastream.spec import JoinSpec, RoutingSpec, Stage
+from thetastream.spec.codec import from_json, to_json
+from thetastream.topology.makers import make
 
-FORMAT = 1
-
-
-class Fingerprinted(Protocol):
-    """A query that a checkpoint belongs to."""
-
-    def fingerprint(self) -> dict[str, str]:
-        """Named parts of the query, each as a short text."""
-
-    def allows(self, name: str, stored: str) -> bool:
-        """Whether a part of the fingerprint may have been otherwise."""
-
-
-class StateSpec(Fingerprinted, Protocol):
-    """What of a join its stored state depends on."""
-
-    def chains(self) -> tuple[Retention, ...]:
-        """How long the entries of each index of a unit are kept."""
+FORMAT = 2
 
 
 @dataclass
 class Manifest:
-    """A unit's chains and counters."""
+    """A unit's indexes and counters."""
 
-    sequence: int
+    sequence: int = 0
     """Batches the unit has taken in; makes the ids of its parts unique."""
-    chains: tuple[Chain, ...]
+    indexes: list[Any] = field(default_factory=list)
+    """Each index's own state; empty before the first batch."""
     counters: dict[str, int] = field(default_factory=dict)
     pending: PartMeta | None = None
     """The stored view of batches that were not sent yet."""
 
     @classmethod
-    def new(cls, spec: StateSpec) -> Manifest:
-        """The manifest of a unit that has seen nothing."""
-        return cls(0, tuple(_chain(kept, []) for kept in spec.chains()))
-
-    @classmethod
-    def read(cls, text: str | None, spec: StateSpec) -> Manifest:
-        """The manifest that `write` wrote, if it fits the query; a new one if it wrote none."""
+    def read(cls, text: str | None, spec: JoinSpec, stage: Stage, routing: RoutingSpec) -> Manifest:
+        """The manifest that `write` wrote, if it fits the join; a new one if it wrote none."""
         if text is None:
-            return cls.new(spec)
+            return cls()
         try:
             raw: dict[str, Any] = json.loads(text)
             version = raw["format"]
@@ -63,31 +44,38 @@ class Manifest:
                 hint="run the release that wrote it, or start with a new checkpoint",
             )
         try:
-            stored: dict[str, str] = raw["fingerprint"]
-            compare(stored, spec, "the checkpoint was written by another query")
-            chains = tuple(
-                _chain(kept, subs_from_json(subs))
-                for kept, subs in zip(spec.chains(), raw["chains"], strict=True)
+            compare(raw["fingerprint"], spec.fingerprint(), WRITTEN)
+            compare_routing(from_json(RoutingSpec, json.dumps(raw["table"])), routing, spec)
+            pending = raw["pending"]
+            if raw["stage"] != stage.number:
+                raise ValueError(f"stage {raw['stage']}")
+            return cls(
+                raw["sequence"],
+                raw["indexes"],
+                raw["counters"],
+                None if pending is None else PartMeta.from_json(pending),
             )
-            pending = raw.get("pending")
-            meta = None if pending is None else PartMeta.from_json(pending)
-            return cls(raw["sequence"], chains, raw["counters"], meta)
         except (AttributeError, ValueError, LookupError, TypeError) as error:
             raise _no_manifest(error) from error
 
-    def write(self, spec: StateSpec) -> str:
+    def write(self, spec: JoinSpec, stage: Stage, routing: RoutingSpec) -> str:
         """The manifest as text."""
         return json.dumps(
             {
                 "format": FORMAT,
                 "fingerprint": spec.fingerprint(),
+                "table": json.loads(to_json(routing)),
+                "stage": stage.number,
                 "sequence": self.sequence,
-                "chains": [chain.to_json() for chain in self.chains],
+                "indexes": self.indexes,
                 "counters": self.counters,
                 "pending": None if self.pending is None else self.pending.to_json(),
             },
             separators=(",", ":"),
         )
+
+
+WRITTEN = "the checkpoint was written by another query"
 
 
 def _no_manifest(error: Exception) -> StateError:
@@ -98,31 +86,52 @@ def _no_manifest(error: Exception) -> StateError:
     )
 
 
-def _chain(kept: Retention, subs: list[Any]) -> Chain:
-    return Chain(time=kept.time, keeps=kept.keeps, period=kept.period, life=kept.life, subs=subs)
-
-
-def compare(stored: dict[str, str], spec: Fingerprinted, what: str) -> None:
-    """Refuse state that a different query wrote, unless the difference cannot lose a result."""
-    current = spec.fingerprint()
+def compare(stored: Mapping[str, str], current: Mapping[str, str], what: str) -> None:
+    """Refuse state that a different query wrote."""
+    # In both directions: what only one of them knows is a difference as well.
     changed = [
-        name
-        # In both directions: what only one of them knows is a difference as well.
-        for name in dict.fromkeys((*current, *stored))
-        if stored.get(name) != current.get(name)
-        and not (name in stored and name in current and spec.allows(name, stored[name]))
+        name for name in dict.fromkeys((*current, *stored)) if stored.get(name) != current.get(name)
     ]
     if changed:
         lines = [
             f"  {name}: was {stored.get(name, 'not known')}, is {current.get(name, 'not known')}"
             for name in changed
         ]
-        hint = "put the query back as it was, or start it with a new checkpoint location"
-        if changed == ["units"] and "," in stored["units"]:
-            # The usual cause: "auto" follows the cores, and this machine has other ones.
-            units = stored["units"].replace(",", ", ")
-            hint = f"give the units of the checkpoint, JoinOptions(units=({units})), or start it"
-            hint += " with a new checkpoint location"
         raise FingerprintError(
-            f"{what}: {', '.join(changed)} changed", detail="\n".join(lines), hint=hint
+            f"{what}: {', '.join(changed)} changed",
+            detail="\n".join(lines),
+            hint="put the query back as it was, or start it with a new checkpoint location",
         )
+
+
+def compare_routing(stored: RoutingSpec, routing: RoutingSpec, spec: JoinSpec) -> None:
+    """Refuse a table whose visitors would miss tuples that another one has placed."""
+    if stored == routing:
+        return
+    alike = stored.routing is routing.routing and len(stored.units) == len(spec.streams)
+    if alike and make(spec, routing).covers(make(spec, stored), spec):
+        return
+    changed = {
+        name: (was, now)
+        for name, was, now in (
+            ("topology", stored.routing.value, routing.routing.value),
+            ("units", _listed(stored.units), _listed(routing.units)),
+            ("subgroups", _listed(stored.subgroups), _listed(routing.subgroups)),
+        )
+        if was != now
+    }
+    hint = "put the query back as it was, or start it with a new checkpoint location"
+    if list(changed) == ["units"]:
+        # The usual cause: "auto" follows the cores, and this machine has other ones.
+        units = _listed(stored.units)
+        hint = f"give the units of the checkpoint, JoinOptions(units=({units})), or start it"
+        hint += " with a new checkpoint location"
+    raise FingerprintError(
+        f"{WRITTEN}: {', '.join(changed)} changed",
+        detail="\n".join(f"  {name}: was {was}, is {now}" for name, (was, now) in changed.items()),
+        hint=hint,
+    )
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    return ", ".join(str(number) for number in numbers) or "none"

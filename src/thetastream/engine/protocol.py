@@ -13,19 +13,16 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from thetastream.engine.arrivals import HeavyRow, StreamRow
-from thetastream.index.layout import Layout, Stored
 from thetastream.index.packing import Packs
 from thetastream.index.part import PartMeta
+from thetastream.index.protocol import Decoder, Stored
 
 
-class Store(Protocol):
+class StateReader(Protocol):
     """What a unit may ask of its stored state."""
 
-    def part(self, meta: PartMeta, layout: Layout) -> Stored:
+    def part(self, meta: PartMeta, decoder: Decoder) -> Stored:
         """A part."""
-
-    def view(self, meta: PartMeta) -> pa.RecordBatch:
-        """A view that was not sent yet."""
 
 
 class Emit(NamedTuple):
@@ -39,8 +36,8 @@ class PutPart(NamedTuple):
 
     meta: PartMeta
     data: pa.Buffer
-    part: Stored | None = None
-    """The part itself, where it will be read again soon."""
+    part: Stored
+    """The part itself: it will be read again soon."""
 
 
 class DropPart(NamedTuple):
@@ -82,6 +79,7 @@ class Report:
     """A unit's load in one batch; the last thing that it says."""
 
     unit: int
+    stage: int = 0
     rows_in: int = 0
     probes: int = 0
     results: int = 0

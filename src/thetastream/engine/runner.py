@@ -1,4 +1,4 @@
-"""A whole join in this process: the router, the units and their state, without Spark.
+"""A whole join in this process: the router, the units of each stage and their state, no Spark.
 
 State goes through the same bytes as in a state store and is read back for every batch, so that
 stopping and going on at any batch is what always happens here.
@@ -12,11 +12,16 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from thetastream.engine.decoding import decode_part, decode_view, missing_part
+from thetastream.engine.consumers.listing import unfactored
+from thetastream.engine.decoding import decode_part, missing_part
 from thetastream.engine.manifest import Manifest
 from thetastream.engine.protocol import (
     DropPart,
     Emit,
+    Forward,
+    Instruction,
+    Mark,
+    Pass,
     PutManifest,
     PutPart,
     Report,
@@ -24,10 +29,12 @@ from thetastream.engine.protocol import (
     metered,
 )
 from thetastream.engine.unit import Unit
-from thetastream.index.layout import Layout, Stored
+from thetastream.index.packing import Packs
 from thetastream.index.part import PartMeta
-from thetastream.spec import JoinSpec
-from thetastream.topology.dispatcher import Dispatcher, Pack
+from thetastream.index.protocol import Decoder, Stored
+from thetastream.spec import JoinSpec, RoutingSpec, Stage
+from thetastream.topology.dispatch import Dispatcher, Pack
+from thetastream.topology.makers import make
 
 
 @dataclass
@@ -44,16 +51,10 @@ class Memory:
     def __init__(self, parts: dict[str, bytes]) -> None:
         self._parts = parts
 
-    def part(self, meta: PartMeta, layout: Layout) -> Stored:
-        return decode_part(self._bytes(meta), meta, layout)
-
-    def view(self, meta: PartMeta) -> pa.RecordBatch:
-        return decode_view(self._bytes(meta), meta)
-
-    def _bytes(self, meta: PartMeta) -> bytes:
+    def part(self, meta: PartMeta, decoder: Decoder) -> Stored:
         if meta.id not in self._parts:
             raise missing_part(meta)
-        return self._parts[meta.id]
+        return decode_part(self._parts[meta.id], meta, decoder)
 
 
 def carry_out(step: StateChange, state: UnitState) -> None:
@@ -67,15 +68,30 @@ def carry_out(step: StateChange, state: UnitState) -> None:
             state.manifest = text
 
 
+Place = tuple[int, int]
+"""A stage and a unit of it."""
+
+
 class Runner:
     """Runs a join batch by batch."""
 
-    def __init__(self, spec: JoinSpec, *, chunk_rows: int = 1 << 16) -> None:
+    def __init__(
+        self,
+        spec: JoinSpec,
+        routing: RoutingSpec,
+        *,
+        chunk_rows: int = 1 << 16,
+        validate: bool = False,
+    ) -> None:
+        """`validate` lets every unit check itself after each of its instructions."""
         self._spec = spec
+        self._table = make(spec, routing)
         self._chunk_rows = chunk_rows
-        self._dispatchers = [Dispatcher(spec, stream) for stream in range(len(spec.streams))]
-        self.state: dict[int, UnitState] = {
-            unit: UnitState() for unit in range(self._dispatchers[0].units)
+        self._validate = validate
+        self.state: dict[Place, UnitState] = {
+            (stage.number, unit): UnitState()
+            for stage in spec.stages
+            for unit in range(self._table.units(stage.number))
         }
         self.reports: list[Report] = []
 
@@ -83,28 +99,51 @@ class Runner:
         self, inputs: Sequence[Iterable[pa.RecordBatch]], watermark: int | None = None
     ) -> list[pa.RecordBatch]:
         """Take in batches of each stream, in the form of `thetastream.index.part`; the results."""
-        packs: dict[int, list[Pack]] = {unit: [] for unit in self.state}
-        for dispatcher, batches in zip(self._dispatchers, inputs, strict=True):
-            for batch in batches:
-                for pack in dispatcher.dispatch(batch):
-                    packs[pack.unit].append(pack)
+        given = [list(batches) for batches in inputs]
         results: list[pa.RecordBatch] = []
-        for unit, mine in packs.items():
-            results += self._unit(unit, mine, watermark)
+        forwards: dict[int, list[Packs]] = {}
+        for stage in self._spec.stages:
+            packs: dict[int, list[Pack]] = {}
+            for stream, batches in enumerate(given):
+                dispatcher = Dispatcher(self._spec, self._table, stage, stream)
+                for batch in batches:
+                    for pack in dispatcher.dispatch(batch):
+                        packs.setdefault(pack.unit, []).append(pack)
+            arrived, forwards, marked = forwards, {}, None
+            for unit in range(self._table.units(stage.number)):
+                mine = packs.get(unit, []), arrived.get(unit, [])
+                for step in self._steps(stage, unit, mine, watermark):
+                    match step:
+                        case Emit(found):
+                            results += found
+                        case Pass(_, _, data):
+                            results.append(unfactored(data))
+                        case Forward(target, some):
+                            forwards.setdefault(target, []).append(some)
+                        case Mark(_, mark):
+                            marked = mark
+                        case Report():
+                            self.reports.append(step)
+                        case _:
+                            carry_out(step, self.state[stage.number, unit])
+            watermark = marked
         return results
 
-    def _unit(self, number: int, packs: list[Pack], watermark: int | None) -> list[pa.RecordBatch]:
-        spec, state = self._spec, self.state[number]
-        manifest = Manifest.read(state.manifest, spec)
-        results: list[pa.RecordBatch] = []
-        store = Memory(state.parts)
-        unit = Unit(spec, number, manifest, store, chunk_rows=self._chunk_rows)
-        for step in metered(unit.process(packs, watermark), time.thread_time):
-            match step:
-                case Emit(batches):
-                    results += batches
-                case Report():
-                    self.reports.append(step)
-                case PutPart() | DropPart() | PutManifest():
-                    carry_out(step, state)
-        return results
+    def _steps(
+        self,
+        stage: Stage,
+        number: int,
+        arrived: tuple[list[Pack], list[Packs]],
+        watermark: int | None,
+    ) -> Iterable[Instruction]:
+        state = self.state[stage.number, number]
+        manifest = Manifest.read(state.manifest, self._spec, stage, self._table.made)
+        reader = Memory(state.parts)
+        unit = Unit(
+            self._spec, self._table, stage, number, manifest, reader, chunk_rows=self._chunk_rows
+        )
+        packs, forwarded = arrived
+        for step in metered(unit.process(packs, watermark, forwarded), time.thread_time):
+            yield step
+            if self._validate:
+                unit.validate()

@@ -1,256 +1,282 @@
-"""A processing unit, without IO: packs of one batch in, instructions out.
+"""A unit of a join, without IO: it takes the packs of a batch and gives instructions.
 
-Within a batch a unit handles all of the first stream, then all of the second: the micro-batch is
-the punctuation of BiStream's order-consistent protocol. A tuple of the first stream probes what
-earlier batches stored; a tuple of the second also probes what this batch brought of the first. So
-each pair is found once, where the one that came first is stored, when the other probes.
+For one stream after the other, the new tuples first visit what is stored of the others and are then
+stored themselves. So each pair is found once, where the one that came first is stored, when the
+other comes. With three streams a visitor first completes the packs that lack only it, and then
+meets the stored tuples: the pairs stay as new packs. So a result is found where its oldest member
+is stored, when its newest one comes, without waiting for anything to be sent on.
+
+In a chain join the two ends have no predicate in common. A result whose newest member is of the
+middle stream then has no pack to complete: what a new middle tuple makes with the first end's
+stored tuples also goes on to the units of the second end, and meets what is stored there.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import pyarrow as pa
 
-from thetastream import arrow
 from thetastream.engine.arrivals import Arrivals
+from thetastream.engine.consumers import Consumer
+from thetastream.engine.consumers.listing import Listing, Member, Passing
+from thetastream.engine.consumers.packing import Packing
+from thetastream.engine.consumers.viewing import Viewing
+from thetastream.engine.indexes import UnitIndexes
 from thetastream.engine.manifest import Manifest
-from thetastream.engine.protocol import (
-    DropPart,
-    Emit,
-    Instruction,
-    PutManifest,
-    PutPart,
-    Report,
-    Store,
-)
-from thetastream.engine.shelf import Shelf
-from thetastream.engine.view import View
-from thetastream.index.encoding import Int64s
-from thetastream.index.layout import TupleLayout
-from thetastream.index.part import PartMeta, SortOrder, Tuples, bundled
+from thetastream.engine.protocol import Instruction, Mark, PutManifest, Report, StateReader
+from thetastream.errors import StateError
+from thetastream.index.packing import Packs, complete
+from thetastream.index.part import Part, Tuples, bundled
 from thetastream.index.probe import Probe
-from thetastream.spec import NEWEST, JoinSpec, StreamSpec, is_carried, result_column
-from thetastream.topology.dispatcher import Pack
-from thetastream.topology.routes import HOME, PROBE, STORE
+from thetastream.spec import JoinSpec, Meeting, Stage, StreamSpec, Then
+from thetastream.topology.dispatch import HOME, STORE, Dispatcher, Pack, visit
+from thetastream.topology.groups import group_of
+from thetastream.topology.table import Table
 
-EMIT_BYTES = 16 * 1024**2
-"""Arrow bytes of results that leave the unit at a time."""
+
+class _NewTuples:
+    """The tuples of one stream that a batch brings."""
+
+    def __init__(self) -> None:
+        self._packs: list[tuple[int, Tuples]] = []
+        self._bundled: dict[tuple[int, ...], list[Tuples]] = {}
+
+    def add(self, role: int, tuples: Tuples) -> None:
+        """Take in the tuples of a pack."""
+        if len(tuples):
+            self._packs.append((role, tuples))
+
+    def having(self, role: int) -> list[Tuples]:
+        """Those with a role, in as few pieces as may be.
+
+        The same pieces where the same packs have two roles: what is sorted to visit is stored as
+        it is.
+        """
+        chosen = tuple(n for n, (roles, _) in enumerate(self._packs) if roles & role)
+        if chosen not in self._bundled:
+            self._bundled[chosen] = list(bundled(self._packs[n][1] for n in chosen))
+        return self._bundled[chosen]
 
 
 class Unit:
-    """One unit during one batch."""
+    """One unit of one stage during one batch."""
 
     def __init__(
-        self, spec: JoinSpec, number: int, manifest: Manifest, store: Store, *, chunk_rows: int
+        self,
+        spec: JoinSpec,
+        table: Table,
+        stage: Stage,
+        number: int,
+        manifest: Manifest,
+        reader: StateReader,
+        *,
+        chunk_rows: int,
     ) -> None:
+        manifest.sequence += 1
         self._spec = spec
+        self._table = table
+        self._stage = stage
         self._number = number
         self._manifest = manifest
-        self._store = store
-        self._chunk_rows = chunk_rows
-        self._layouts = [
-            TupleLayout(stream, SortOrder.of(spec, number))
-            for number, stream in enumerate(spec.streams)
-        ]
-        self._shelf = Shelf(number, manifest, self._layouts, store)
-        self._report = Report(number)
+        self._indexes = UnitIndexes(spec, stage, number, manifest.sequence, reader)
+        if manifest.indexes:
+            self._indexes.restore(manifest.indexes)
+        self._report = Report(number, stage.number)
         self._arrivals = Arrivals(spec.streams)
-        self._view = None if spec.view is None else View(spec)
+        self._last = spec.stages[-1]
+        self._results = self._new_results(chunk_rows)
+        pairs = self._new_pairs(reader, chunk_rows)
+        self._consumers: dict[Meeting, Consumer] = {
+            meeting: self._new_packing(meeting) if meeting.packs else pairs
+            for meeting in stage.meetings
+        }
 
-    def process(self, packs: Iterable[Pack], watermark: int | None) -> Iterator[Instruction]:
+    def _new_results(self, chunk_rows: int) -> Listing:
+        """Where results go."""
+        if self._stage is self._last:
+            return Listing(self._spec, self._report, chunk_rows)
+        unit = self._number % self._table.units(self._last.number)
+        return Passing(self._spec, self._report, chunk_rows, unit)
+
+    def _new_pairs(self, reader: StateReader, chunk_rows: int) -> Consumer:
+        """What is made of pairs that are results."""
+        view = self._spec.view
+        if view is None:
+            return self._results
+        manifest, report = self._manifest, self._report
+        return Viewing(self._spec, view, self._number, manifest, reader, report, chunk_rows)
+
+    def _new_packing(self, meeting: Meeting) -> Consumer:
+        """What is made of pairs that lack a third member."""
+        onward = Dispatcher(self._spec, self._table, self._last, meeting.new)
+        return Packing(meeting, self._indexes, onward)
+
+    def process(
+        self, packs: Iterable[Pack], watermark: int | None, forwarded: Iterable[Packs] = ()
+    ) -> Iterator[Instruction]:
         """Join the packs of a batch with each other and with what is stored."""
-        manifest = self._manifest
-        manifest.sequence += 1
-        self._shelf.expire(watermark)
-        by_stream: list[list[Pack]] = [[] for _ in self._spec.streams]
+        self._indexes.expire(watermark)
+        arrived = [_NewTuples() for _ in self._spec.streams]
         for pack in packs:
-            by_stream[pack.stream].append(pack)
-        for stream, mine in enumerate(by_stream):
-            probing, storing = self._sorted(stream, mine, watermark)
-            for tuples in probing:
-                found = gathered(self._probe(stream, tuples), self._chunk_rows)
-                yield from map(self._emitted, found)
-            for tuples in storing:
-                self._shelf.store(stream, tuples)
-        if self._view is not None:
-            yield from self._send(self._view)
-        self._shelf.merge()
-        yield from self._shelf.written()
-        yield PutManifest(manifest.write(self._spec))
-        for stream, chain in enumerate(manifest.chains):
-            self._arrivals.kept(stream, chain.parts())
-        yield with_totals(self._report, self._arrivals, manifest)
+            if pack.batch.num_rows:
+                arrived[pack.stream].add(pack.role, self._on_time(pack, watermark))
+        for stream in self._spec.order:
+            yield from self._visit(stream, arrived[stream])
+            self._store(stream, arrived[stream])
+            for meeting in self._forwarding(stream):
+                for some in forwarded:
+                    yield from self._complete_forwarded(meeting, some)
+        for consumer in dict.fromkeys((*self._consumers.values(), self._results)):
+            yield from consumer.finish()
+        yield from self._mark(watermark)
+        self._indexes.merge()
+        yield from self._indexes.written()
+        self._manifest.indexes = self._indexes.state()
+        yield PutManifest(self._manifest.write(self._spec, self._stage, self._table.made))
+        yield self._totals()
 
-    def _emitted(self, emit: Emit) -> Emit:
-        self._report.out_bytes += sum(batch.nbytes for batch in emit.batches)
-        return emit
+    # -- new tuples -----------------------------------------------------------------------------
 
-    def _sorted(
-        self, stream: int, packs: Sequence[Pack], watermark: int | None
-    ) -> tuple[list[Tuples], list[Tuples]]:
-        """The stream's tuples that probe and those that are stored, late ones left out.
-
-        Each in one piece, or in several if the batch is huge.
-        """
-        kept = [
-            (pack.role, self._on_time(stream, pack, watermark))
-            for pack in packs
-            if pack.batch.num_rows
-        ]
-        kept = [(role, tuples) for role, tuples in kept if len(tuples)]
-        order = self._layouts[stream].order
-        probing = _in_order([tuples for role, tuples in kept if role & PROBE], order)
-        storing = probing
-        if not all(role & PROBE and role & STORE for role, _ in kept):
-            storing = _in_order([tuples for role, tuples in kept if role & STORE], order)
-        # A matrix stores tuples in other units than their home, too.
-        at_home = all(role & HOME for role, _ in kept if role & STORE)
-        home = [] if at_home else [tuples for role, tuples in kept if role & HOME]
-        for tuples in storing if at_home else _in_order(home, order):
-            self._arrivals.keys(stream, tuples, order.equality)
-        return probing, storing
-
-    def _on_time(self, stream: int, pack: Pack, watermark: int | None) -> Tuples:
-        described = self._spec.streams[stream]
-        tuples = Tuples.encode(pack.batch, described)
-        found = on_time(tuples, described, watermark)
+    def _on_time(self, pack: Pack, watermark: int | None) -> Tuples:
+        stream = self._spec.streams[pack.stream]
+        tuples = Tuples.encode(pack.batch, stream)
+        found = on_time(tuples, stream, watermark)
         if pack.role & HOME:
             late = len(tuples) - len(found)
             self._report.rows_in += len(tuples)
             self._report.late += late
-            self._arrivals.add(stream, tuples, late)
+            self._arrivals.add(pack.stream, tuples, late)
         return found
 
-    def _probe(self, stream: int, tuples: Tuples) -> Iterator[pa.RecordBatch]:
-        stored = 1 - stream
-        self._report.probes += len(tuples)
-        probe = Probe(self._spec, stream, tuples)
-        for meta in self._shelf.metas(stored):
-            rows = probe.candidates(meta.low, meta.high, self._layouts[stored].order.equality)
-            if len(rows) == 0:
+    def _visit(self, stream: int, new: _NewTuples) -> Iterator[Instruction]:
+        """New tuples visit what is stored: they complete packs, and meet tuples."""
+        for store in self._stage.stores:
+            if not self._stage.visits(stream, store.stream):
                 continue
-            part = self._shelf.tuples(stored, meta)
-            if self._view is not None:
-                found = probe.search(part, rows)
-                limit = take_limit(self._chunk_rows, tuples, part)
-                self._report.results += self._view.add(stream, tuples, part, found, limit)
-                spilled = self._view.spilled()
-                if spilled is not None:
-                    yield spilled
-                continue
-            limit = chunk_limit(self._chunk_rows, tuples, part)
-            for probing, partners in probe.matches(part, rows, limit):
-                self._report.results += len(probing)
-                if stream == 0:
-                    yield self._result(tuples, probing, part, partners)
-                else:
-                    yield self._result(part, partners, tuples, probing)
+            for tuples in new.having(visit(store.stream)):
+                self._report.probes += len(tuples)
+                for meeting in self._stage.packing:
+                    if (meeting.stored, meeting.third) == (store.stream, stream):
+                        yield from self._complete(meeting, tuples)
+                met = self._stage.meeting(stream, store.stream)
+                if met is not None:
+                    yield from self._meet(met, tuples)
 
-    def _result(
-        self, left: Tuples, left_rows: Int64s, right: Tuples, right_rows: Int64s
-    ) -> pa.RecordBatch:
-        members = ((left, left_rows), (right, right_rows))
-        newest = newest_column(self._spec.streams, members, self._spec.newest)
-        return result_batch([left.batch, right.batch], [left_rows, right_rows], newest)
-
-    def _send(self, view: View) -> Iterator[Instruction]:
-        """The view leaves, or is kept until enough batches are in it."""
-        manifest = self._manifest
-        assert self._spec.view is not None
-        old = manifest.pending
-        due = manifest.sequence % self._spec.view.every == 0
-        if not due and not view:
+    def _store(self, stream: int, new: _NewTuples) -> None:
+        place = self._stage.place(stream)
+        if place is None:
             return
-        if old is not None:
-            view.take_back(self._store.view(old))
-            manifest.pending = None
-            yield DropPart(old)
-        rows = view.rows()
-        if rows is None:
+        index, space = self._indexes.store_of(stream)
+        for tuples in new.having(STORE):
+            index.add(tuples.sorted(index.order), space)
+        for tuples in new.having(HOME):
+            self._arrivals.keys(stream, tuples.sorted(index.order), index.order.equality)
+
+    # -- what they meet -------------------------------------------------------------------------
+
+    def _meet(self, meeting: Meeting, tuples: Tuples) -> Iterator[Instruction]:
+        """Visitors meet stored tuples."""
+        new, stored = meeting.new, meeting.stored
+        tuples = tuples.sorted(self._spec.edge(new, stored).order(new))
+        index, space = self._indexes.store_of(stored)
+        consumer = self._consumers[meeting]
+        for _, part, found in index.search(Probe(self._spec, new, stored, tuples), space):
+            yield from consumer.take(meeting, tuples, part, found)
+        yield from consumer.met()
+
+    def _complete(self, meeting: Meeting, tuples: Tuples) -> Iterator[Instruction]:
+        """Visitors of the third stream complete the packs that a meeting left."""
+        hub, member, third = meeting.hub, meeting.member, meeting.third
+        assert hub is not None
+        tuples = tuples.sorted(self._spec.edge(third, hub).order(third))
+        by_hub = Probe(self._spec, third, hub, tuples)
+        by_member = Probe(self._spec, third, member, tuples)
+        index, space = self._indexes.packs_of(meeting)
+        for packs, _, candidates in index.search(by_hub, space):
+            limit = self._results.limit(tuples, packs.hubs, packs.members)
+            for found, (hubs, members) in complete(candidates, by_member, packs, limit):
+                yield from self._results.add(
+                    (
+                        Member(third, tuples, found),
+                        Member(hub, packs.hubs, hubs),
+                        Member(member, packs.members, members),
+                    )
+                )
+
+    def _forwarding(self, stream: int) -> Iterator[Meeting]:
+        """The meetings of the stage before whose packs come here once a stream is handled."""
+        if self._stage.number:
+            for meeting in self._spec.stages[self._stage.number - 1].meetings:
+                if meeting.then is Then.FORWARD and meeting.new == stream:
+                    yield meeting
+
+    def _complete_forwarded(self, meeting: Meeting, packs: Packs) -> Iterator[Instruction]:
+        """Packs of the stage before meet the third stream's tuples that are stored here."""
+        hub, member, third = meeting.new, meeting.stored, meeting.third
+        # The hubs are sorted by the keys that the third stream looks for, and so can look for it.
+        by_hub = Probe(self._spec, hub, third, packs.hubs)
+        by_member = Probe(self._spec, member, third, packs.members)
+        index, space = self._indexes.store_of(third)
+        for _, part, found in index.search(by_hub, space):
+            limit = self._results.limit(packs.hubs, packs.members, part)
+            for hubs, stored in found.pairs(part, limit):
+                for which, members in packs.partners(hubs, limit):
+                    others = stored[which]
+                    keep = np.flatnonzero(by_member.satisfied(part, (members, others)))
+                    if len(keep):
+                        yield from self._results.add(
+                            (
+                                Member(hub, packs.hubs, hubs[which][keep]),
+                                Member(member, packs.members, members[keep]),
+                                Member(third, part, others[keep]),
+                            )
+                        )
+
+    # -- the end of the batch -------------------------------------------------------------------
+
+    def _mark(self, watermark: int | None) -> Iterator[Instruction]:
+        """Both stages go by one watermark: the first unit tells it to all of the last stage."""
+        if self._stage is not self._last and self._number == 0 and watermark is not None:
+            for unit in range(self._table.units(self._last.number)):
+                yield Mark(unit, watermark)
+
+    def _totals(self) -> Report:
+        """The report with what came and what the unit now stores."""
+        report, indexes = self._report, self._indexes
+        for store, index in zip(self._stage.stores, indexes.stores, strict=True):
+            self._arrivals.kept(store.stream, index.parts())
+        report.streams, report.heavy = self._arrivals.streams(), self._arrivals.heavy()
+        parts = [meta for index in indexes.all for meta in index.parts()]
+        report.stored_rows = sum(meta.rows for meta in parts)
+        report.stored_bytes = sum(meta.bytes for meta in parts)
+        report.runs = sum(index.runs for index in indexes.all)
+        packs = [meta for index in indexes.packs for meta in index.parts()]
+        report.entries = sum(meta.rows for meta in packs)
+        report.pairs = sum(meta.pairs for meta in packs)
+        return report
+
+    def validate(self) -> None:
+        """Refuse what no sequence of batches leads to: for tests, after every instruction."""
+        self._indexes.validate()
+        for place, store in enumerate(self._stage.stores):
+            placement = self._table.stages[self._stage.number][place]
+            for part in self._indexes.fresh(store.stream):
+                if isinstance(part, Part):
+                    self._check_place(part, placement.lines, placement.line_of, place)
+
+    def _check_place(
+        self, part: Part, lines: Sequence[Sequence[int]], line_of: np.ndarray, place: int
+    ) -> None:
+        store = self._stage.stores[place]
+        here = {n for n, line in enumerate(lines) if self._number in line}
+        if store.group_by.key is None and not self._table.copies:
+            # Visitors come to every unit: where a tuple is does not matter.
             return
-        if due:
-            yield self._emitted(Emit((rows,)))
-            return
-        data = arrow.to_bytes(rows, compress=True)
-        checksum = zlib.crc32(data)
-        manifest.pending = PartMeta(
-            id=f"{manifest.sequence}-{self._number}-2-0-{checksum:08x}",
-            rows=rows.num_rows,
-            bytes=data.size,
-            low=(),
-            high=(),
-            checksum=checksum,
-        )
-        yield PutPart(manifest.pending, data)
-
-
-def gathered(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[Emit]:
-    """Small batches of results put together: each that leaves costs a turn through Spark.
-
-    Putting them together copies them, so that a quarter of what may leave at a time is enough.
-    """
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if 4 * rows >= chunk_rows or 4 * size >= EMIT_BYTES:
-            yield Emit(tuple(waiting))
-            waiting, rows, size = [], 0, 0
-    if waiting:
-        yield Emit(tuple(waiting))
-
-
-def newest_column(
-    streams: Sequence[StreamSpec], members: Sequence[tuple[Tuples, Int64s]], length: int | None
-) -> pa.Array | None:
-    """The last microsecond of the slice that each result's newest member is in."""
-    if length is None:
-        return None
-    times = []
-    for stream, (tuples, rows) in zip(streams, members, strict=True):
-        assert stream.newest is not None
-        times.append(tuples.keys[stream.newest][rows])
-    ends = (np.maximum.reduce(times) // length + 1) * length - 1
-    return pa.array(ends).cast(pa.timestamp("us", tz="UTC"))
-
-
-def result_batch(
-    batches: Sequence[pa.RecordBatch], rows: Sequence[Int64s], newest: pa.Array | None
-) -> pa.RecordBatch:
-    """Results with the carried columns of each stream, from rows of the streams' batches."""
-    columns: list[pa.Array] = []
-    names: list[str] = []
-    for stream, (batch, mine) in enumerate(zip(batches, rows, strict=True)):
-        indices = pa.array(mine)
-        for number, name in enumerate(carried(batch)):
-            columns.append(batch.column(name).take(indices))
-            names.append(result_column(stream, number))
-    if newest is not None:
-        columns.append(newest)
-        names.append(NEWEST)
-    return pa.RecordBatch.from_arrays(columns, names)
-
-
-def carried(batch: pa.RecordBatch) -> list[str]:
-    """The names of the columns that results carry, in their order; keys are beside them."""
-    return [name for name in batch.schema.names if is_carried(name)]
-
-
-def chunk_limit(chunk_rows: int, *sides: Tuples) -> int:
-    """Results that are made at a time, so that their bytes are bounded too."""
-    width = sum(1 + int(side.batch.nbytes) // max(1, len(side)) for side in sides)
-    return max(1, min(take_limit(chunk_rows, *sides), EMIT_BYTES // width))
-
-
-def take_limit(chunk_rows: int, *sides: Tuples) -> int:
-    """Results that can be made at a time, whichever tuples they are of."""
-    widest = sum(side.widest for side in sides)
-    return max(1, min(chunk_rows, arrow.SAFE_BYTES // max(1, widest)))
+        found = set(line_of[group_of(self._spec, store, part)].tolist())
+        if not found <= here:
+            name = self._spec.streams[store.stream].name
+            raise StateError(f"unit {self._number} stores tuples of {name} that belong elsewhere")
 
 
 def on_time(tuples: Tuples, stream: StreamSpec, watermark: int | None) -> Tuples:
@@ -259,18 +285,3 @@ def on_time(tuples: Tuples, stream: StreamSpec, watermark: int | None) -> Tuples
         return tuples
     kept = tuples.keys[stream.time] >= watermark
     return tuples if kept.all() else tuples.take(np.flatnonzero(kept))
-
-
-def with_totals(report: Report, arrivals: Arrivals, manifest: Manifest) -> Report:
-    """The report with what came and what the unit now stores."""
-    report.streams, report.heavy = arrivals.streams(), arrivals.heavy()
-    parts = [meta for chain in manifest.chains for meta in chain.parts()]
-    report.stored_rows = sum(meta.rows for meta in parts)
-    report.stored_bytes = sum(meta.bytes for meta in parts)
-    report.runs = sum(len(sub.runs) for chain in manifest.chains for sub in chain.subs)
-    return report
-
-
-def _in_order(tuples: Sequence[Tuples], order: SortOrder) -> list[Tuples]:
-    """All the tuples together, in the order of a run."""
-    return [some.sorted(order) for some in bundled(tuples)]

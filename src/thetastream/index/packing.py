@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from thetastream import arrow
 from thetastream.index.encoding import Int64s
-from thetastream.index.part import Part, SortOrder, Tuples, sort_order, together
-from thetastream.index.probe import Pairs, Probe, expand
-from thetastream.spec import StreamSpec
+from thetastream.index.part import Part, Tuples, concat, sort_order
+from thetastream.index.probe import Found, Pairs, Probe, expand
+from thetastream.spec import SortOrder, StreamSpec
 
 _UNTIL, _COUNT, _LINK = "until", "count", "link"
 
@@ -160,10 +160,10 @@ def compact(tuples: Tuples, rows: Int64s) -> tuple[Tuples, Int64s]:
     return tuples.take(np.flatnonzero(used)), (np.cumsum(used) - 1)[rows]
 
 
-def together_pairs(items: Sequence[Links]) -> Links:
+def concat_links(items: Sequence[Links]) -> Links:
     """All the pairs of several."""
-    hubs = together([item.hubs for item in items])
-    members = together([item.members for item in items])
+    hubs = concat([item.hubs for item in items])
+    members = concat([item.members for item in items])
     hub_rows, member_rows = [], []
     hub_base = member_base = 0
     for item in items:
@@ -175,17 +175,17 @@ def together_pairs(items: Sequence[Links]) -> Links:
 
 
 def complete(
-    by_hub: Probe, by_member: Probe, member_key: int | None, packs: Packs, rows: Int64s, limit: int
+    found: Found, by_member: Probe, packs: Packs, limit: int
 ) -> Iterator[tuple[Int64s, Pairs]]:
     """Probing tuples with the hubs and the members of the packs that they complete.
 
-    The hub's keys are a filter before the members are looked at, each of which is checked as well.
+    `found` has the hubs: a filter before the members are looked at, each of which is checked too.
     """
-    for probing, hubs in by_hub.matches(packs.hubs, rows, limit):
+    for probing, hubs in found.pairs(packs.hubs, limit):
         for which, members in packs.partners(hubs, limit):
-            found = probing[which]
-            keep = by_member.satisfied(packs.members, member_key, (found, members))
+            some = probing[which]
+            keep = by_member.satisfied(packs.members, (some, members))
             if keep.all():
-                yield found, (hubs[which], members)
+                yield some, (hubs[which], members)
             elif keep.any():
-                yield found[keep], (hubs[which][keep], members[keep])
+                yield some[keep], (hubs[which][keep], members[keep])

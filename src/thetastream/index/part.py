@@ -17,24 +17,7 @@ import pyarrow as pa
 
 from thetastream import arrow
 from thetastream.index.encoding import Int64s, encode
-from thetastream.spec import Pairing, StreamSpec
-
-
-@dataclass(frozen=True)
-class SortOrder:
-    """The keys a stream's parts are sorted by: of the equality, then of the driving range."""
-
-    equality: int | None
-    range: int | None
-
-    @classmethod
-    def of(cls, spec: Pairing, stream: int) -> SortOrder:
-        """The order of the stored tuples of a stream."""
-        drive = spec.ranges[0] if spec.ranges else None
-        return cls(
-            None if spec.equality is None else spec.equality.of(stream),
-            None if drive is None else drive.of(stream),
-        )
+from thetastream.spec import SortOrder, StreamSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +86,13 @@ class Tuples:
         return Tuples(self.batch.slice(start, stop - start), [key[start:stop] for key in self.keys])
 
     def sorted(self, order: SortOrder) -> Tuples:
-        """The tuples in the order of a run."""
-        rows = sort_order(self.keys, order)
-        return self if rows is None else self.take(rows)
+        """The tuples in the order of a run; sorted once, however often they are asked for."""
+        if order not in self.memo:
+            rows = sort_order(self.keys, order)
+            # Not itself: nothing would free what refers to itself until the collector comes by.
+            self.memo[order] = None if rows is None else self.take(rows)
+        found: Tuples | None = self.memo[order]
+        return self if found is None else found
 
     @cached_property
     def widest(self) -> int:
@@ -114,21 +101,21 @@ class Tuples:
 
 
 def bundled(tuples: Iterable[Tuples]) -> Iterator[Tuples]:
-    """All the tuples, put together in as few pieces as may be."""
+    """All the tuples, put concat in as few pieces as may be."""
     waiting: list[Tuples] = []
     size = 0
     for item in tuples:
         more = int(item.batch.nbytes)
         if waiting and size + more > arrow.SAFE_BYTES:
-            yield together(waiting)
+            yield concat(waiting)
             waiting, size = [], 0
         waiting.append(item)
         size += more
     if waiting:
-        yield together(waiting)
+        yield concat(waiting)
 
 
-def together(tuples: Sequence[Tuples]) -> Tuples:
+def concat(tuples: Sequence[Tuples]) -> Tuples:
     """All the tuples, one after the other; they are not too many for one batch."""
     if len(tuples) == 1:
         return tuples[0]
@@ -151,10 +138,12 @@ class Part(Tuples):
         """The same tuples sorted otherwise, for a probe that is driven by another key."""
         if order == self.order:
             return self
-        if order not in self.memo:
-            tuples = self.sorted(order)
-            self.memo[order] = Part(tuples.batch, tuples.keys, order)
-        found: Part = self.memo[order]
+        key = ("part", order)
+        if key not in self.memo:
+            rows = sort_order(self.keys, order)
+            tuples = self if rows is None else self.take(rows)
+            self.memo[key] = Part(tuples.batch, tuples.keys, order)
+        found: Part = self.memo[key]
         return found
 
     @property

@@ -1,6 +1,6 @@
 """Probing: which stored tuples of a part match which probing tuples.
 
-Two binary searches a tuple and part give a contiguous range of candidates; ranges are expanded to
+Two binary searches per tuple and part give a contiguous range of candidates; ranges are expanded to
 pairs in chunks of bounded size, and the remaining ranges filter the pairs. A range that the part's
 smallest and largest keys already satisfy is not looked at again: this is how the window is verified
 only in sub-indexes that are partly outside it.
@@ -16,7 +16,7 @@ import numpy as np
 from thetastream.index.bounds import Interval, interval
 from thetastream.index.encoding import Bools, Int64s
 from thetastream.index.part import Part, Tuples
-from thetastream.spec import Pairing
+from thetastream.spec import JoinSpec
 
 Pairs = tuple[Int64s, Int64s]
 """Positions among the probing tuples, and in the part."""
@@ -57,32 +57,32 @@ class Found(NamedTuple):
 class Probe:
     """Probing tuples of one stream, sorted, with what they ask of the other stream's keys."""
 
-    def __init__(self, spec: Pairing, stream: int, tuples: Tuples) -> None:
-        """`tuples` are in the order of a run of their own stream."""
+    def __init__(self, spec: JoinSpec, new: int, stored: int, tuples: Tuples) -> None:
+        """`tuples` are of the stream `new`, in the order that its edge with `stored` has."""
+        edge = spec.edge(new, stored)
+        mine, other = edge.side(new), edge.side(stored)
         self.tuples = tuples
-        self.stored = 1 - stream
-        self._equality = None if spec.equality is None else spec.equality.of(stream)
-        keys = spec.streams[stream].keys
+        self.order = edge.order(stored)
+        """The order in which stored tuples are searched."""
+        self._equality = edge.order(new).equality
+        keys = spec.streams[new].keys
         self._rules: list[tuple[int, Interval]] = []
-        for rule in spec.ranges:
-            own, other = rule.of(stream), rule.of(1 - stream)
-            bounds = interval(rule, stream == 0, tuples.keys[own], keys[own])
-            self._rules.append((other, bounds))
+        for rule in edge.ranges:
+            own = rule.of(mine)
+            bounds = interval(rule, mine == 0, tuples.keys[own], keys[own])
+            self._rules.append((rule.of(other), bounds))
 
-    def satisfied(self, stored: Tuples, equality: int | None, pairs: Pairs) -> Bools:
-        """Which of some pairs with tuples in any order match; `equality` is the stored key."""
+    def satisfied(self, stored: Tuples, pairs: Pairs) -> Bools:
+        """Which of some pairs with stored tuples in any order match."""
         probing, partners = pairs
         keep = np.ones(len(probing), dtype=bool)
+        equality = self.order.equality
         if self._equality is not None and equality is not None:
             keep &= self.tuples.keys[self._equality][probing] == stored.keys[equality][partners]
         for key, bounds in self._rules:
             values = stored.keys[key][partners]
             keep &= (values >= bounds.first[probing]) & (values <= bounds.last[probing])
         return keep
-
-    def matches(self, part: Part, rows: Int64s, limit: int) -> Iterator[Pairs]:
-        """Matching pairs of the candidates `rows`, at most `limit` pairs at a time."""
-        yield from self.search(part, rows).pairs(part, limit)
 
     def search(self, part: Part, rows: Int64s) -> Found:
         """The range of stored tuples of each of the candidates `rows`."""
@@ -103,8 +103,9 @@ class Probe:
             end = np.full(len(rows), len(part), dtype=np.int64)
         return Found(rows, begin, end, pending)
 
-    def candidates(self, low: Sequence[int], high: Sequence[int], equality: int | None) -> Int64s:
+    def candidates(self, low: Sequence[int], high: Sequence[int]) -> Int64s:
         """Probing tuples that a part's smallest and largest keys do not rule out."""
+        equality = self.order.equality
         count = len(self.tuples)
         start, stop = 0, count
         if self._equality is not None and equality is not None:

@@ -4,10 +4,10 @@ from thetastream.planner.conjuncts import Conjunct, ConjunctClass
 from thetastream.planner.costs import Cost
 from thetastream.planner.duration import format_duration, parse_duration
 from thetastream.planner.finish import Finish
+from thetastream.planner.joins import plan_join
 from thetastream.planner.names import suggestion
-from thetastream.planner.pair import Plan
 from thetastream.planner.parser import is_query, parse_query
-from thetastream.planner.plan import AnyPlan, plan_join
+from thetastream.planner.plan import Plan
 from thetastream.planner.plan_query import (
     AGGREGATION,
     DUPLICATES,
@@ -18,8 +18,6 @@ from thetastream.planner.plan_query import (
 from thetastream.planner.query import Query
 from thetastream.planner.report import Alternative, Decision
 from thetastream.planner.tables import html_table, text_notes, text_table
-from thetastream.planner.threeway import TriPlan
-from thetastream.planner.tree import TreePlan
 from thetastream.planner.types import AnalysisFailure, Analyst, Parallelism
 
 __all__ = [
@@ -29,7 +27,6 @@ __all__ = [
     "Alternative",
     "AnalysisFailure",
     "Analyst",
-    "AnyPlan",
     "Conjunct",
     "ConjunctClass",
     "Cost",
@@ -39,8 +36,6 @@ __all__ = [
     "Plan",
     "Query",
     "QueryPlan",
-    "TreePlan",
-    "TriPlan",
     "format_duration",
     "html_table",
     "is_query",

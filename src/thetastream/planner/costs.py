@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from thetastream.graph import TriSpec, content_range
-from thetastream.spec import Routing
+from thetastream.spec import JoinSpec, Routing, RoutingSpec
+from thetastream.topology.groups import is_sent_by_content
 
 
 @dataclass(frozen=True)
@@ -87,21 +87,11 @@ def squarest(total: int) -> tuple[int, int]:
     return rows, total // rows
 
 
-def sends(spec: TriSpec, stream: int, group: int) -> bool:
-    """Whether tuples of a stream are sent to a group by their content."""
-    placement, edge = spec.placements[group], spec.edge(stream, group)
-    side = 0 if group < stream else 1
-    if placement.key is None:
-        return False
-    if placement.routing is Routing.HASH:
-        return edge.equality is not None and edge.equality.of(side) == placement.key
-    return content_range(edge, side, placement.key) is not None
-
-
-def messages(spec: TriSpec, stream: int) -> float:
-    """To how many units a tuple of the stream is sent, counted by group, and once to be stored."""
+def messages(spec: JoinSpec, routing: RoutingSpec, stream: int) -> float:
+    """To how many units a tuple of the stream is sent, counted by store, and once to be stored."""
     total = 1.0
-    for group in range(3):
-        if group != stream:
-            total += 1.0 if sends(spec, stream, group) else float(spec.units[group])
+    for store in (store for stage in spec.stages for store in stage.stores):
+        if store.stream != stream:
+            by_content = is_sent_by_content(spec.edge(stream, store.stream), store)
+            total += 1.0 if by_content else float(routing.units[store.stream])
     return total

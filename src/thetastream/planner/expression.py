@@ -274,14 +274,14 @@ def conjunction(items: Sequence[Expr]) -> Expr:
     return items[0] if len(items) == 1 else And(items=tuple(items))
 
 
-def moved(expr: Expr, change: Callable[[Column], Column]) -> Expr:
+def map_columns(expr: Expr, change: Callable[[Column], Column]) -> Expr:
     """The expression over other columns."""
     if isinstance(expr, Column):
         return change(expr)
 
     def new(value: Any) -> Any:
         if isinstance(value, Expr):
-            return moved(value, change)
+            return map_columns(value, change)
         return tuple(map(new, value)) if isinstance(value, tuple) else value
 
     found = {item.name: new(getattr(expr, item.name)) for item in dataclasses.fields(expr)}

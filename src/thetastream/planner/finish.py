@@ -34,7 +34,7 @@ def distinct_count(sql: str, kind: str) -> str:
     return f"CAST(size(collect_set({sql})) AS BIGINT)"
 
 
-def one_zero(sql: str, kind: str) -> str:
+def normalized_float(sql: str, kind: str) -> str:
     """A float with one form for zero and one for NaN."""
     return (
         f"CASE WHEN isnan({sql}) THEN CAST('NaN' AS {kind})"

@@ -1,88 +1,72 @@
-"""A predicate, a window and options to a plan: the planner's one door."""
+"""A plan: the joins that carry a predicate out, and why they are as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from thetastream.errors import OptionError
-from thetastream.options import JoinOptions
-from thetastream.planner.expression import Expr
-from thetastream.planner.joingraph import join_graph
-from thetastream.planner.keys import Scope
-from thetastream.planner.names import EVERYTHING, Carried, Names
-from thetastream.planner.pair import Plan, plan_pair
-from thetastream.planner.parser import parse_predicate
-from thetastream.planner.request import Request, named_times
-from thetastream.planner.threeway import TriPlan, plan_three
-from thetastream.planner.tree import TreePlan, plan_steps
-from thetastream.planner.types import Analyst
-from thetastream.planner.window import Within
-from thetastream.spec import ColumnSpec
-
-AnyPlan = Plan | TriPlan | TreePlan
+from thetastream.planner.conjuncts import Conjunct
+from thetastream.planner.costs import Cost
+from thetastream.planner.report import (
+    Decision,
+    Explained,
+    Explanation,
+    explain_steps,
+    explain_steps_html,
+    explanation,
+)
+from thetastream.spec import JoinSpec, JoinTree
 
 
-def plan_join(
-    *,
-    streams: Mapping[str, Sequence[ColumnSpec]],
-    predicate: str,
-    within: Within = None,
-    time: Mapping[str, str | None] | None = None,
-    options: JoinOptions | None = None,
-    analyst: Analyst,
-    origin: str = "",
-    fixed_zone: bool = False,
-    delay: int = 0,
-) -> AnyPlan:
-    """The plan of a join of two or more streams.
+@dataclass(frozen=True, repr=False)
+class Plan(Explained):
+    """How streams will be joined, and why; printed as text.
 
-    `time` names the event-time column of each stream that has one. `fixed_zone` says that the
-    session's time zone never changes its offset (UTC, +02:00): then days have 24 hours, and time
-    ranges in the predicate are exact. `delay` is how late a tuple may be, in microseconds.
+    `tree` is what the workers carry out: one join, or for more than three streams several in a row,
+    which `steps` explain one by one. It may change from one release to the next.
+
+    >>> plan = ts.streams(orders=orders, rides=rides).explain("orders.x = rides.x")
+    >>> print(plan)  # doctest: +ELLIPSIS
+    Join of orders and rides on orders.x = rides.x
+    ...
+    >>> four = ts.streams(orders=orders, a=rides, b=rides, c=rides)
+    >>> plan = four.explain("orders.x = a.x AND a.x = b.x AND b.x = c.x", within="1 minute")
+    >>> [step.decisions[1].choice for step in plan.steps]
+    ['hash', 'hash', 'hash']
     """
-    chosen = options or JoinOptions()
-    names = Names(streams, case_sensitive=analyst.case_sensitive)
-    return plan_any(
-        parse_predicate(predicate, names, chosen.functions),
-        Scope(predicate, names, analyst, fixed_zone),
-        Request(within=within, time=named_times(time), options=chosen, delay=delay, origin=origin),
-    )
 
+    tree: JoinTree
+    decisions: tuple[Decision, ...]
+    conjuncts: tuple[Conjunct, ...]
+    costs: tuple[Cost, ...] = ()
+    """What the topologies of two streams cost that fit the predicate."""
+    steps: tuple[Plan, ...] = ()
+    """The joins of a tree."""
 
-def plan_any(
-    tree: Expr,
-    scope: Scope,
-    request: Request,
-    *,
-    carried: tuple[Carried, ...] | None = None,
-    timed: bool = False,
-) -> AnyPlan:
-    """The plan of a join on a predicate that was read.
+    @property
+    def spec(self) -> JoinSpec:
+        """The join whose results are those of the plan."""
+        return self.tree.last
 
-    `timed` says that the results need the time of their newest member.
-    """
-    options = request.options
-    count = len(scope.names.streams)
-    if count < 2:
-        raise OptionError(
-            f"{count} stream was given; a join takes two or more",
-            hint="name them: ts.streams(orders=orders_df, rides=rides_df)",
-        )
-    wanted = carried or (EVERYTHING,) * count
-    if count == 2:
-        if options.scheme != "auto":
-            raise OptionError(
-                f"scheme={options.scheme!r} is for three streams, and there are two",
-                hint="leave it out; topology says how two streams meet",
-            )
-        return plan_pair(tree, scope, request, carried=wanted)
-    graph = join_graph(tree, scope, request)
-    if count == 3 and options.scheme != "tree":
-        return plan_three(graph, wanted)
-    if options.scheme not in ("auto", "tree"):
-        raise OptionError(
-            f"scheme={options.scheme!r} is for three streams, and there are {count}",
-            hint='leave it "auto": more than three streams are joined in a tree',
-        )
-    why = "asked for in the options" if count == 3 else "there are more than three streams"
-    return plan_steps(graph, wanted, timed=timed, why=why)
+    @property
+    def explanation(self) -> Explanation:
+        """What there is to say of its last join."""
+        return explanation(self.tree.steps[-1], self.conjuncts, self.decisions, self.costs)
+
+    def explain(self) -> str:
+        """The plan as text."""
+        if not self.steps:
+            return self.explanation.text()
+        return explain_steps(self.tree, self.decisions, [step.explanation for step in self.steps])
+
+    def _repr_html_(self) -> str:
+        if not self.steps:
+            return self.explanation.html()
+        found = [step.explanation for step in self.steps]
+        return explain_steps_html(self.tree, self.decisions, found)
+
+    def with_last(self, **changes: Any) -> Plan:
+        """The plan with some of its last join's spec changed."""
+        *before, last = self.tree.steps
+        changed = replace(last, spec=replace(last.spec, **changes))
+        return replace(self, tree=replace(self.tree, steps=(*before, changed)))

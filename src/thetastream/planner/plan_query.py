@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Any
 
 from thetastream.errors import OptionError, RefusedExpressionError, WindowError
 from thetastream.options import JoinOptions
@@ -26,16 +25,14 @@ from thetastream.planner.expression import (
     render,
     streams_of,
 )
-from thetastream.planner.finish import Finish, distinct_count, one_zero
+from thetastream.planner.finish import Finish, distinct_count, normalized_float
+from thetastream.planner.joins import plan_any
 from thetastream.planner.keys import Scope
 from thetastream.planner.names import Carried
-from thetastream.planner.pair import Plan, plan_pair
-from thetastream.planner.plan import AnyPlan, plan_any
+from thetastream.planner.plan import Plan
 from thetastream.planner.query import Aggregate, Query, TimeWindow
 from thetastream.planner.report import Decision, Explained
 from thetastream.planner.request import Request, named_times
-from thetastream.planner.threeway import TriPlan
-from thetastream.planner.tree import TreePlan
 from thetastream.planner.types import Analyst, Family, family
 from thetastream.planner.views import NotInPlaceError, ViewPlanner
 from thetastream.spec import NEWEST, group_column
@@ -48,7 +45,7 @@ AGGREGATION, DUPLICATES, TIME_WINDOW = "aggregation", "duplicates", "time window
 class QueryPlan(Explained):
     """A join and what comes after it; printed as the join's text."""
 
-    join: AnyPlan
+    join: Plan
     finish: Finish
 
     def explain(self) -> str:
@@ -91,7 +88,7 @@ class _Planner:
         window = self.window and (self.window.size, self.window.slide, self.window.start)
         after = (finish.keys, finish.aggregates, finish.distinct, window, finish.window_sql)
         if finish.grouped or finish.distinct:
-            found = replace(found, join=_with(found.join, after=repr(after)))
+            found = replace(found, join=found.join.with_last(after=repr(after)))
         return found
 
     def _plan(self) -> QueryPlan:
@@ -131,7 +128,7 @@ class _Planner:
         if self.window is not None and self.window.argument is not None:
             raise NotInPlaceError("the time window is not of the newest member's time")
         exprs = list(query.groups) if query.grouped else [item.expr for item in query.items]
-        views = ViewPlanner(self.scope, exprs, apart=query.distinct)
+        views = ViewPlanner(self.scope, exprs, compared_by_bits=query.distinct)
         merged = tuple(views.merged(one) for one in query.aggregates)
         if len(query.names.streams) > 2:
             raise NotInPlaceError("more than two streams are joined")
@@ -145,14 +142,14 @@ class _Planner:
                 f"update_batches={every} does not go with time windows or DISTINCT",
                 hint="leave it out: the watermark may pass results that are kept back",
             )
-        spec = replace(plan.spec, view=views.spec(slice_length, every))
         what = "duplicates are dropped" if query.distinct else "aggregated"
         decision = Decision(
             self._subject(),
             "in place, in two phases",
             f"{what} in each unit, merged by Spark; the kernel decides the predicate alone",
         )
-        plan = replace(plan, spec=spec, decisions=(*plan.decisions, decision, *self._times()))
+        plan = plan.with_last(view=views.spec(slice_length, every))
+        plan = replace(plan, decisions=(*plan.decisions, decision, *self._times()))
         names = tuple(group_column(number) for number in range(len(views.groups)))
         if query.distinct:
             items = tuple((name, item.name) for name, item in zip(names, query.items, strict=True))
@@ -170,7 +167,7 @@ class _Planner:
         plan = self._join(exprs)
         slice_length = self._slice(plan)
         decision = Decision(self._subject(), "by Spark, over the listed results", reason)
-        plan = _with(plan, newest=slice_length)
+        plan = plan.with_last(newest=slice_length)
         plan = replace(plan, decisions=(*plan.decisions, decision, *self._times()))
         if query.distinct:
             names = tuple(group_column(number) for number in range(len(query.items)))
@@ -203,7 +200,7 @@ class _Planner:
     def _output_apart(self, expr: Expr) -> str:
         sql, used = self.scope.output(expr), streams_of(expr)
         kind = self.scope.type_of(min(used, default=0), expr) if len(used) < 2 else ""
-        return one_zero(sql, kind) if family(kind) is Family.FLOAT else sql
+        return normalized_float(sql, kind) if family(kind) is Family.FLOAT else sql
 
     def _subject(self) -> str:
         return DUPLICATES if self.query.distinct else AGGREGATION
@@ -235,13 +232,13 @@ class _Planner:
     def _two(self, views: ViewPlanner) -> Plan:
         """The join of two streams with the values of views; its units compare what was hashed."""
         carried = tuple(Carried(frozenset(), tuple(values)) for values in views.values)
-        plan = plan_pair(
+        plan = plan_any(
             self.query.predicate, self.scope, self.request, carried=carried, verify=True
         )
         self._check_times(plan)
         return plan
 
-    def _join(self, exprs: list[Expr]) -> AnyPlan:
+    def _join(self, exprs: list[Expr]) -> Plan:
         """The join with the columns that the expressions read."""
         read = {(column.stream, column.index) for expr in exprs for column in columns(expr)}
         read = read or {(0, 0)}
@@ -264,11 +261,11 @@ class _Planner:
         newest = self.window is not None and self.window.argument is None
         return self.query.distinct or newest
 
-    def _check_times(self, plan: AnyPlan) -> None:
+    def _check_times(self, plan: Plan) -> None:
         """Refuse results that need a time and have none."""
         if not self._needs_time:
             return
-        if plan.spec.span is None:
+        if plan.tree.span is None:
             what = "SELECT DISTINCT" if self.query.distinct else "a time window of the results"
             raise WindowError(
                 f"{what} needs a window: over a full history its state would never end",
@@ -319,12 +316,11 @@ class _Planner:
 
         return render(expr, name)
 
-    def _slice(self, plan: AnyPlan) -> int | None:
+    def _slice(self, plan: Plan) -> int | None:
         """How finely the time of results must be told apart."""
         if self.query.distinct:
-            assert plan.spec.span is not None
             # In whole steps of Spark's watermark, so that no result is as old as it.
-            return -(-max(1, plan.spec.span) // MILLISECOND) * MILLISECOND
+            return -(-max(1, plan.tree.span or 0) // MILLISECOND) * MILLISECOND
         if self.window is None or self.window.argument is not None:
             return None
         length = gcd(self.window.size, self.window.slide, self.window.start)
@@ -353,14 +349,3 @@ class _Planner:
         if read == times and text.casefold() == f"greatest({marks})":
             return replace(window, argument=None)
         return window
-
-
-def _with(plan: AnyPlan, **changes: Any) -> AnyPlan:
-    """The plan with some of its spec changed; of a tree, the last join's."""
-    if isinstance(plan, TreePlan):
-        *before, last = plan.spec.steps
-        spec = replace(plan.spec, steps=(*before, replace(last, **changes)))
-        return replace(plan, spec=spec)
-    if isinstance(plan, TriPlan):
-        return replace(plan, spec=replace(plan.spec, **changes))
-    return replace(plan, spec=replace(plan.spec, **changes))

@@ -6,26 +6,26 @@ import math
 from collections.abc import Iterator, Sequence
 
 from thetastream.planner.costs import Cost
-from thetastream.spec import JoinSpec, Routing
+from thetastream.spec import JoinSpec, Routing, RoutingSpec
 
 _FEW_VALUES = {"boolean": 2, "tinyint": 256}
 """Types of keys that may have fewer values than a join has units."""
 _SHOWN = "imbalance in ts.metrics(query) shows it"
 
 
-def remarks(spec: JoinSpec, costs: Sequence[Cost]) -> list[str]:
+def remarks(spec: JoinSpec, routing: RoutingSpec, costs: Sequence[Cost]) -> list[str]:
     """Whole sentences, each of them one line."""
-    return [*_about_costs(spec, costs), *_about_balance(spec)]
+    return [*_about_costs(routing, costs), *_about_balance(spec, routing)]
 
 
-def _about_costs(spec: JoinSpec, costs: Sequence[Cost]) -> Iterator[str]:
+def _about_costs(routing: RoutingSpec, costs: Sequence[Cost]) -> Iterator[str]:
     """Why the chosen topology is right although a number beside it is lower."""
-    chosen = next(item for item in costs if item.routing is spec.routing.routing)
-    if max(spec.routing.units) == 1:
+    chosen = next(item for item in costs if item.routing is routing.routing)
+    if max(routing.units) == 1:
         yield "With one unit for each stream all topologies do the same work."
         return
     yield "The driving predicate decides the topology; the table says what that costs."
-    if spec.routing.units[0] == spec.routing.units[1] and chosen.routing is not Routing.MATRIX:
+    if routing.units[0] == routing.units[1] and chosen.routing is not Routing.MATRIX:
         yield (
             "Both streams have the same units, and a row that is stored where it probes is sent"
             " there once: up to one message less than the table says."
@@ -49,26 +49,27 @@ def _about_costs(spec: JoinSpec, costs: Sequence[Cost]) -> Iterator[str]:
             yield f"{fewer}; {chosen.routing.value} was asked for in the options."
 
 
-def _about_balance(spec: JoinSpec) -> Iterator[str]:
+def _about_balance(spec: JoinSpec, routing: RoutingSpec) -> Iterator[str]:
     """When units stay idle, as far as it can be known before any row has come."""
-    routing, units = spec.routing, max(spec.routing.units)
+    units, edge = max(routing.units), spec.edge(0, 1)
     if units == 1:
         return
-    if routing.routing is Routing.HASH and spec.equality is not None:
-        key = spec.streams[0].keys[spec.equality.left]
-        values = _FEW_VALUES.get(key.type, math.inf) if spec.equality.exact else math.inf
+    if routing.routing is Routing.HASH and edge.equality is not None:
+        key = spec.streams[0].keys[edge.equality.left]
+        values = _FEW_VALUES.get(key.type, math.inf) if edge.equality.exact else math.inf
         todo = 'topology="contrand" spreads the rows of a key over several units'
         if values < units:
             yield f"A {key.type} has {values} values: at most {values} of {units} units get rows."
         yield f"Few keys, or a frequent one, leave units idle: {_SHOWN}, and {todo}."
-    if routing.routing is Routing.BAND and routing.bucket_width is not None:
-        key = spec.streams[0].keys[spec.ranges[0].left]
+    by = spec.stages[0].stores[0].group_by
+    if by.key is not None and by.width is not None:
+        key = spec.streams[0].keys[by.key]
         values = _FEW_VALUES.get(key.type, math.inf)
         # One more, because the first and the last bucket may be half empty.
-        if values / routing.bucket_width + 1 < units:
-            most = math.ceil(values / routing.bucket_width) + 1
+        if values / by.width + 1 < units:
+            most = math.ceil(values / by.width) + 1
             yield f"A {key.type} has at most {most} buckets, and there are {units} units."
         yield (
-            f"Values in few buckets of {routing.bucket_width:g} leave units idle: {_SHOWN}, and a"
+            f"Values in few buckets of {by.width:g} leave units idle: {_SHOWN}, and a"
             " smaller bucket_width makes more of them."
         )

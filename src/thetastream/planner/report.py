@@ -7,13 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from thetastream.graph import TreeSpec, TriSpec
 from thetastream.planner.conjuncts import Conjunct
 from thetastream.planner.costs import Cost, messages
 from thetastream.planner.remarks import remarks
 from thetastream.planner.tables import html_table, text_notes, text_table
 from thetastream.planner.terms import TOPOLOGIES, terms_in
-from thetastream.spec import JoinSpec, StreamSpec
+from thetastream.spec import JoinSpec, JoinTree, RoutingSpec, Step, StreamSpec
 
 
 @dataclass(frozen=True)
@@ -140,35 +139,15 @@ class Explanation:
         return "".join(parts)
 
 
-def explain_pair(
-    spec: JoinSpec,
+def explanation(
+    step: Step,
     conjuncts: Sequence[Conjunct],
     decisions: Sequence[Decision],
     costs: Sequence[Cost],
 ) -> Explanation:
-    """The plan of a join of two streams."""
-    made = _explanation(spec, conjuncts, decisions)
-    return replace(
-        made,
-        costs=_cost_rows(spec, costs),
-        costs_of="one row of each stream",
-        notes=remarks(spec, costs),
-    )
-
-
-def explain_graph(
-    spec: TriSpec, conjuncts: Sequence[Conjunct], decisions: Sequence[Decision]
-) -> Explanation:
-    """The plan of a join of three streams."""
-    made = _explanation(spec, conjuncts, decisions)
-    costs = _message_rows(spec)
-    return replace(made, costs=costs, costs_of="one row of the stream", picture=drawing(spec))
-
-
-def _explanation(
-    spec: JoinSpec | TriSpec, conjuncts: Sequence[Conjunct], decisions: Sequence[Decision]
-) -> Explanation:
-    return Explanation(
+    """The plan of one join; `costs` are those of the topologies that two streams can have."""
+    spec, routing = step.spec, step.routing
+    made = Explanation(
         streams=spec.streams,
         predicate=spec.predicate,
         origin=spec.origin,
@@ -176,13 +155,22 @@ def _explanation(
         conjuncts=conjuncts,
         recheck_sql=spec.recheck_sql,
     )
+    if len(spec.streams) == 2:
+        return replace(
+            made,
+            costs=_cost_rows(routing, costs),
+            costs_of="one row of each stream",
+            notes=remarks(spec, routing, costs),
+        )
+    rows = _message_rows(spec, routing)
+    return replace(made, costs=rows, costs_of="one row of the stream", picture=drawing(spec))
 
 
 def explain_steps(
-    spec: TreeSpec, decisions: Sequence[Decision], steps: Sequence[Explanation]
+    tree: JoinTree, decisions: Sequence[Decision], steps: Sequence[Explanation]
 ) -> str:
     """The plan of a tree of joins as text: why in this order, then each join."""
-    lines = [f"Join of {len(spec.order)} streams on {spec.predicate}", *_built(spec.origin)]
+    lines = [f"Join of {len(tree.order)} streams on {tree.predicate}", *_built(tree.origin)]
     lines += ["", "Decisions", *_decisions(decisions)]
     for number, step in enumerate(steps, 1):
         text = step.text(terms=False)
@@ -191,10 +179,10 @@ def explain_steps(
 
 
 def explain_steps_html(
-    spec: TreeSpec, decisions: Sequence[Decision], steps: Sequence[Explanation]
+    tree: JoinTree, decisions: Sequence[Decision], steps: Sequence[Explanation]
 ) -> str:
     """The plan of a tree of joins as HTML."""
-    title = _html_title(f"Join of {len(spec.order)} streams", spec.predicate)
+    title = _html_title(f"Join of {len(tree.order)} streams", tree.predicate)
     joins = [step.html(terms=False) for step in steps]
     terms = html_table(("term", "meaning"), _all_terms(decisions, steps))
     return "".join(["<div>", title, _html_decisions(decisions), *joins, terms, "</div>"])
@@ -208,7 +196,7 @@ def _all_terms(
     return list(dict.fromkeys([*own, *(term for step in steps for term in step.terms)]))
 
 
-def drawing(spec: TriSpec) -> list[str]:
+def drawing(spec: JoinSpec) -> list[str]:
     """The join graph in a few lines."""
     names = [stream.name for stream in spec.streams]
     first, middle, last = spec.order
@@ -223,17 +211,17 @@ def drawing(spec: TriSpec) -> list[str]:
             + "-+"]  # fmt: skip
 
 
-def _message_rows(spec: TriSpec) -> list[tuple[str, ...]]:
+def _message_rows(spec: JoinSpec, routing: RoutingSpec) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("stream", "memory", "bandwidth", "")]
     for number, stream in enumerate(spec.streams):
-        rows.append((stream.name, "1", f"{messages(spec, number):g}", ""))
+        rows.append((stream.name, "1", f"{messages(spec, routing, number):g}", ""))
     return rows
 
 
-def _cost_rows(spec: JoinSpec, costs: Sequence[Cost]) -> list[tuple[str, ...]]:
+def _cost_rows(routing: RoutingSpec, costs: Sequence[Cost]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("topology", "memory", "bandwidth", "", "")]
     for item in costs:
-        chosen = "chosen" if item.routing is spec.routing.routing else ""
+        chosen = "chosen" if item.routing is routing.routing else ""
         memory, bandwidth = f"{sum(item.memory):g}", f"{sum(item.bandwidth):g}"
         meaning = TOPOLOGIES[item.routing]
         rows.append((item.routing.value, memory, bandwidth, chosen, meaning))

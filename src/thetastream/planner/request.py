@@ -6,7 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from thetastream.options import JoinOptions
+from thetastream.planner.duration import parse_duration
 from thetastream.planner.window import Within
+from thetastream.spec import Reach
+
+ARCHIVE_PERIODS = 10
+"""Sub-indexes that a window is cut into."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,14 +27,25 @@ class Request:
     origin: str = ""
     """The line of the user's program that asked."""
 
+    def archive_period(self, reach: Reach) -> int | None:
+        """The event time that a sub-index spans; None in a full history."""
+        lengths = [abs(length) for row in reach for length in row if length is not None]
+        if not lengths:
+            return None
+        asked = self.options.archive_period
+        if asked != "auto":
+            return max(1, parse_duration(asked, "archive_period"))
+        # Tuples outlive a window that is shorter than the delay.
+        return max(1, max(*lengths, self.delay) // ARCHIVE_PERIODS)
+
     def untimed(self) -> Request:
         """The same without a window: the event time is a column like any other."""
         return replace(self, within=None, time={})
 
-    def between(self, streams: Collection[str], options: JoinOptions) -> Request:
+    def between(self, streams: Collection[str]) -> Request:
         """The same for a join of some of the streams."""
         time = {name: column for name, column in self.time.items() if name in streams}
-        return replace(self, time=time, options=options)
+        return replace(self, time=time)
 
 
 def named_times(time: Mapping[str, str | None] | None) -> dict[str, str]:

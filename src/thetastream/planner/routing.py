@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,13 +13,17 @@ from thetastream.planner.costs import Cost, cost, squarest
 from thetastream.planner.duration import SECOND
 from thetastream.planner.types import Family, Parallelism, decimal_size, family
 from thetastream.spec import (
+    Bound,
+    Edge,
     Encoding,
-    Equality,
+    GroupBy,
+    Grouping,
     KeySpec,
     Range,
     RangeKind,
     Routing,
     RoutingSpec,
+    StreamSpec,
 )
 
 BUCKETS_PER_BAND = 8
@@ -29,39 +34,28 @@ BUCKETS_PER_BAND = 8
 class Choice:
     """A topology, why it was taken, and what each one that fits would cost."""
 
-    spec: RoutingSpec
+    routing: RoutingSpec
+    group_by: tuple[GroupBy, GroupBy]
     reason: str
     units_reason: str
     costs: tuple[Cost, ...]
 
 
-@dataclass(frozen=True)
-class Driver:
-    """What of the predicate can route tuples."""
-
-    equality: Equality | None
-    band: Range | None
-    band_key: KeySpec | None
-
-
-def driver(equality: Equality | None, ranges: tuple[Range, ...], keys: list[KeySpec]) -> Driver:
-    """What of the predicate can route tuples; `keys` are the first stream's."""
-    band = next((item for item in ranges if item.kind is RangeKind.BAND), None)
-    return Driver(equality, band, keys[band.left] if band is not None else None)
-
-
-def choose(found: Driver, options: JoinOptions, parallelism: Parallelism) -> Choice:
+def choose(
+    edge: Edge, streams: Sequence[StreamSpec], options: JoinOptions, parallelism: Parallelism
+) -> Choice:
     """The topology that the options ask for, or else the one that suits the driving predicate."""
+    band = next((item for item in edge.ranges if item.kind is RangeKind.BAND), None)
     fitting = [
         routing
         for routing in Routing
-        if not (routing in (Routing.HASH, Routing.CONTRAND) and found.equality is None)
-        and not (routing is Routing.BAND and found.band is None)
+        if not (routing in (Routing.HASH, Routing.CONTRAND) and edge.equality is None)
+        and not (routing is Routing.BAND and band is None)
     ]
     if options.topology == "auto":
-        if found.equality is not None:
+        if edge.equality is not None:
             chosen, reason = Routing.HASH, "an equality sends both sides of a key to one unit"
-        elif found.band is not None:
+        elif band is not None:
             chosen, reason = Routing.BAND, "a band is met in few buckets of its key"
         else:
             chosen = Routing.RANDOM
@@ -70,32 +64,43 @@ def choose(found: Driver, options: JoinOptions, parallelism: Parallelism) -> Cho
         chosen = Routing(options.topology)
         reason = "asked for in the options"
         if chosen not in fitting:
-            raise _unfit(chosen, found)
+            raise _unfit(chosen, edge, band)
     units, units_reason = _units(chosen, options, parallelism)
-    subgroups = _subgroups(chosen, options, units)
+    subgroups = _subgroups(options, units)
     width = None
-    if found.band is not None and found.band_key is not None:
-        width = bucket_width(found.band, found.band_key, options)
-    extent = _extent(found.band) if found.band is not None else 0.0
+    if band is not None:
+        width = bucket_width(band, streams[0].keys[band.left], options)
+    extent = _extent(band) if band is not None else 0.0
     costs = []
     for routing in fitting:
         size = units if routing is chosen else _units(routing, options, parallelism)[0]
         groups = subgroups if routing is chosen else _halves(size)
-        band = (extent, float(width)) if width is not None else None
-        costs.append(cost(routing, size, groups, band))
+        cut = (extent, float(width)) if width is not None else None
+        costs.append(cost(routing, size, groups, cut))
     spec = RoutingSpec(
         routing=chosen,
         units=units,
-        subgroups=subgroups if chosen is Routing.CONTRAND else (1, 1),
-        bucket_width=width if chosen is Routing.BAND else None,
+        subgroups=subgroups if chosen is Routing.CONTRAND else (),
     )
-    return Choice(spec, reason, units_reason, tuple(costs))
+    grouped = tuple(_group_by(chosen, edge, band, width, side) for side in (0, 1))
+    return Choice(spec, (grouped[0], grouped[1]), reason, units_reason, tuple(costs))
 
 
-def _unfit(chosen: Routing, found: Driver) -> OptionError:
-    has = "a band" if found.band is not None else "an inequality or less"
+def _group_by(
+    routing: Routing, edge: Edge, band: Range | None, width: int | float | None, side: int
+) -> GroupBy:
+    """What decides the group of a stored tuple."""
+    if routing in (Routing.HASH, Routing.CONTRAND) and edge.equality is not None:
+        return GroupBy(kind=Grouping.KEY, key=edge.equality.of(side))
+    if routing is Routing.BAND and band is not None:
+        return GroupBy(kind=Grouping.BUCKET, key=band.of(side), width=width)
+    return GroupBy(kind=Grouping.CONTENT)
+
+
+def _unfit(chosen: Routing, edge: Edge, band: Range | None) -> OptionError:
+    has = "a band" if band is not None else "an inequality or less"
     if chosen is Routing.BAND:
-        has = "an equality" if found.equality is not None else "an inequality or less"
+        has = "an equality" if edge.equality is not None else "an inequality or less"
         return OptionError(
             f"topology={chosen.value!r} does not fit: the predicate has no band, only {has}",
             detail="band buckets need a difference with both a lower and an upper bound",
@@ -149,7 +154,7 @@ def _halves(units: tuple[int, int]) -> tuple[int, int]:
     return max(1, units[0] // 2), max(1, units[1] // 2)
 
 
-def _subgroups(routing: Routing, options: JoinOptions, units: tuple[int, int]) -> tuple[int, int]:
+def _subgroups(options: JoinOptions, units: tuple[int, int]) -> tuple[int, int]:
     if options.subgroups == "auto":
         return _halves(units)
     for groups, size in zip(options.subgroups, units, strict=True):
@@ -162,21 +167,25 @@ def _subgroups(routing: Routing, options: JoinOptions, units: tuple[int, int]) -
 
 
 def _extent(band: Range) -> float:
-    assert band.low is not None
-    assert band.high is not None
-    return max(0.0, float(band.high.value) - float(band.low.value))
+    low, high = _ends(band)
+    return max(0.0, float(high.value) - float(low.value))
+
+
+def _ends(band: Range) -> tuple[Bound, Bound]:
+    if band.low is None or band.high is None:
+        raise OptionError("a band has both a lower and an upper bound")
+    return band.low, band.high
 
 
 def bucket_width(band: Range, key: KeySpec, options: JoinOptions) -> int | float:
     """The width of a bucket of the band's key, in units of the key."""
-    assert band.low is not None
-    assert band.high is not None
-    floating = key.encoding in (Encoding.FLOAT, Encoding.FLOAT_NAN_LOW)
+    low, high = _ends(band)
+    floating = key.encoding.floating
     if options.bucket_width == "auto":
         if floating:
             width = BUCKETS_PER_BAND * _extent(band)
             return width if 0 < width < math.inf else 1.0
-        return max(1, BUCKETS_PER_BAND * (int(band.high.value) - int(band.low.value)))
+        return max(1, BUCKETS_PER_BAND * (int(high.value) - int(low.value)))
     scaled = options.bucket_width * _key_units(key)
     return float(scaled) if floating else max(1, round(scaled))
 

@@ -10,51 +10,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from thetastream.graph import TreeSpec
-from thetastream.options import JoinOptions
-from thetastream.planner.conjuncts import Conjunct
-from thetastream.planner.expression import Column, conjunction, moved, quote, streams_of
+from thetastream.planner.conjuncts import conjoined
+from thetastream.planner.edges import EdgePlan, EdgePlanner, order_ranges, stream_spec
+from thetastream.planner.expression import Column, Expr, map_columns, quote, streams_of
 from thetastream.planner.expression import columns as columns_of
-from thetastream.planner.joingraph import Graph
+from thetastream.planner.graph import Graph
 from thetastream.planner.keys import KeyTable, Scope
 from thetastream.planner.names import Carried, Names
-from thetastream.planner.pair import PairPlanner, Plan, archive_period, order_ranges
-from thetastream.planner.report import Decision, Explained, explain_steps, explain_steps_html
+from thetastream.planner.plan import Plan
+from thetastream.planner.report import Decision
+from thetastream.planner.request import Request
+from thetastream.planner.two import Pair, plan_of
 from thetastream.planner.types import KeyForm
 from thetastream.planner.window import window_range
-from thetastream.spec import ColumnSpec, Encoding, JoinSpec, Range, Window, result_column
+from thetastream.spec import (
+    ColumnSpec,
+    Encoding,
+    JoinTree,
+    Range,
+    Reach,
+    Window,
+    result_column,
+)
 
 Place = tuple[int, int]
 """A column of one of the streams: the stream and the column's place in it."""
 
 
-@dataclass(frozen=True, repr=False)
-class TreePlan(Explained):
-    """The two-way joins one after the other, and why in that order; printed as text.
-
-    `spec` is what the workers carry out; it may change from one release to the next.
-
-    >>> four = ts.streams(orders=orders, a=rides, b=rides, c=rides)
-    >>> plan = four.explain("orders.x = a.x AND a.x = b.x AND b.x = c.x", within="1 minute")
-    >>> len(plan.steps), type(plan.steps[0]).__name__
-    (3, 'Plan')
-    """
-
-    spec: TreeSpec
-    steps: tuple[Plan, ...]
-    decisions: tuple[Decision, ...]
-    conjuncts: tuple[Conjunct, ...]
-
-    def explain(self) -> str:
-        """The plan as text."""
-        return explain_steps(self.spec, self.decisions, [step.explanation for step in self.steps])
-
-    def _repr_html_(self) -> str:
-        found = [step.explanation for step in self.steps]
-        return explain_steps_html(self.spec, self.decisions, found)
-
-
-def plan_steps(graph: Graph, carried: Sequence[Carried], *, timed: bool, why: str) -> TreePlan:
+def plan_steps(graph: Graph, carried: Sequence[Carried], *, timed: bool, why: str) -> Plan:
     """The plan of a tree; `timed` if the results need the time of their newest member."""
     return _Tree(graph, carried, timed).plan(why)
 
@@ -79,7 +62,7 @@ class _Tree:
         ]
         self.pending = list(graph.conjuncts)
 
-    def plan(self, why: str) -> TreePlan:
+    def plan(self, why: str) -> Plan:
         order = self._order()
         steps: list[Plan] = []
         held: list[Place] = []
@@ -90,14 +73,14 @@ class _Tree:
             joined.append(stream)
         self.names.carried = tuple(self.asked)
         last = self._final_names(held, joined)
-        spec = TreeSpec(
-            steps=tuple(step.spec for step in steps),
+        tree = JoinTree(
+            steps=tuple(step.tree.steps[0] for step in steps),
             order=tuple(order),
             output=tuple(
                 tuple(last[stream, index] for index in columns)
                 for stream, columns in enumerate(self.asked)
             ),
-            reach=tuple(tuple(row) for row in self.graph.reach),
+            reach=self.graph.reach,
             predicate=self.graph.predicate(),
             origin=self.request.origin,
         )
@@ -106,7 +89,7 @@ class _Tree:
             Decision("scheme", "tree of two-way joins", why),
             Decision("order", shown, "the strongest predicates first"),
         )
-        return TreePlan(spec, tuple(steps), decisions, self.graph.all_reports())
+        return Plan(tree, decisions, self.graph.all_reports(), steps=tuple(steps))
 
     # -- the order ------------------------------------------------------------------------------
 
@@ -168,44 +151,72 @@ class _Tree:
         have = {*joined, stream}
         mine = [item for item in self.pending if streams_of(item) <= have]
         self.pending = [item for item in self.pending if item not in mine]
-        tree = conjunction([moved(item, local) for item in mine])
+        conjuncts = [map_columns(item, local) for item in mine]
         keep = frozenset(self._needed(joined[0])) if first else None
         carried = Carried(keep), Carried(frozenset(self._needed(stream)))
-        request = self.request.between((left, right), self._options())
+        request = self._request((left, right))
         if first:
-            planner = PairPlanner(scope, request, carried)
-            # Also what follows from time ranges with other streams.
-            planner.within = self.graph.window(joined[0], stream)
-            if planner.within is None and self.graph.windowed:
-                # The window is between other streams: without a time a tuple is in none.
-                for table, column in zip(planner.tables, planner.times, strict=True):
-                    if column is not None:
-                        table.require(column)
-            plan = planner.plan(tree)
+            found, times = self._first(scope, request, conjuncts, joined[0], stream), None
         else:
-            planner = PairPlanner(scope, request.untimed(), carried)
+            planner = EdgePlanner(scope, request.untimed())
             times = self._time_keys(planner.tables, held, joined, stream)
-            plan = planner.plan(tree)
-            spec = self._with_times(plan.spec, times, joined, stream)
-            decisions = tuple(
-                replace(decision, reason="to the oldest of the members before")
-                if decision.subject == "window" and spec.window is not None
-                else decision
-                for decision in planner.decisions(spec)
-            )
-            plan = replace(plan, spec=spec, decisions=decisions)
+            found = planner.plan(conjuncts)
+        names.carry(carried, found.recheck)
+        timed = [first and name in request.time for name in names.streams]
+        pair = self._pair(scope, found, conjuncts, timed)
+        if not first:
+            pair = self._with_times(pair, times, joined, stream)
         after = [held[index] for index in names.carried[0]]
         after += [(stream, index) for index in names.carried[1]]
-        return plan, after
+        return plan_of(pair, scope, request), after
 
-    def _options(self) -> JoinOptions:
+    def _first(
+        self, scope: Scope, request: Request, conjuncts: list[Expr], one: int, two: int
+    ) -> EdgePlan:
+        planner = EdgePlanner(scope, request)
+        # Also what follows from time ranges with other streams.
+        planner.within = self.graph.window(one, two)
+        if planner.within is None and self.graph.windowed:
+            # The window is between other streams: without a time a tuple is in none.
+            planner.require_times()
+        return planner.plan(conjuncts)
+
+    def _pair(
+        self, scope: Scope, found: EdgePlan, conjuncts: list[Expr], timed: list[bool]
+    ) -> Pair:
+        """Both streams of a join with what is compared between them."""
+        names = scope.names
+        streams = tuple(
+            stream_spec(
+                names.streams[side],
+                [names.columns[side][index] for index in names.carried[side]],
+                table.specs,
+                table.filters,
+                timed=timed[side],
+            )
+            for side, table in enumerate(found.tables)
+        )
+        again = [item for item in conjuncts if item in found.recheck]
+        return Pair(
+            streams=streams,
+            edge=found.edge,
+            reach=_reach(found.window),
+            matching=found.matching,
+            conjuncts=tuple(found.reports[item] for item in conjuncts),
+            predicate=conjoined(conjuncts, scope.show) or "TRUE",
+            recheck_sql=conjoined(again, scope.recheck),
+        )
+
+    def _request(self, streams: tuple[str, str]) -> Request:
+        """What is asked of one of the joins."""
         options = self.request.options
         units = options.units
-        return replace(
+        options = replace(
             options,
             units=max(units) if isinstance(units, tuple) else units,
             topology="random" if options.topology == "random" else "auto",
         )
+        return replace(self.request.between(streams), options=options)
 
     def _free_name(self, joined: list[int]) -> str:
         """A name for the results so far: no stream's, nor a lambda variable's in the predicate."""
@@ -262,14 +273,12 @@ class _Tree:
         tables[1].require(Column(stream=1, index=own))
         return _Times(members, oldest, latest, mine)
 
-    def _with_times(
-        self, spec: JoinSpec, times: _Times | None, joined: list[int], stream: int
-    ) -> JoinSpec:
+    def _with_times(self, pair: Pair, times: _Times | None, joined: list[int], stream: int) -> Pair:
+        """The pair with the results so far as its first stream, and the windows to them."""
+        first, second = pair.streams
         if times is None:
-            return replace(
-                spec, streams=(replace(spec.streams[0], is_join_result=True), spec.streams[1])
-            )
-        ranges: list[Range] = list(spec.ranges)
+            return replace(pair, streams=(replace(first, is_join_result=True), second))
+        ranges: list[Range] = list(pair.edge.ranges)
         ahead: list[int | None] = []
         # Of all members: a new one without a time may come with old ones at any time.
         behind = [self.graph.reach[stream][member] for member in joined]
@@ -279,20 +288,14 @@ class _Tree:
             if there is not None or back is not None:
                 window = Window(low=None if back is None else -back, high=there)
                 ranges.append(window_range(window, key, times.own))
-        window = Window(low=_most(behind, sign=-1), high=_most(ahead, sign=1))
-        lengths = [abs(end) for end in (window.low, window.high) if end is not None]
-        period = archive_period(lengths, self.request) if lengths else None
+        ordered = order_ranges(ranges, equality=pair.edge.equality is not None)
+        results = replace(first, time=times.oldest, latest=times.latest, is_join_result=True)
         return replace(
-            spec,
-            streams=(
-                replace(
-                    spec.streams[0], time=times.oldest, latest=times.latest, is_join_result=True
-                ),
-                replace(spec.streams[1], time=times.own),
-            ),
-            ranges=order_ranges(ranges, equality=spec.equality is not None),
-            window=window if lengths else None,
-            archive_period=period,
+            pair,
+            streams=(results, replace(second, time=times.own)),
+            edge=replace(pair.edge, ranges=ordered),
+            reach=((None, _most(ahead)), (_most(behind), None)),
+            window_reason="to the oldest of the members before",
         )
 
 
@@ -306,7 +309,14 @@ class _Times:
     own: int
 
 
-def _most(lengths: list[int | None], *, sign: int) -> int | None:
+def _reach(window: Window | None) -> Reach:
+    """How much later one stream's tuple may be than the other's."""
+    if window is None:
+        return ((None, None), (None, None))
+    return ((None, window.high), (None if window.low is None else -window.low, None))
+
+
+def _most(lengths: list[int | None]) -> int | None:
     """The longest of them, or none where one has no end or there is none."""
     finite = [length for length in lengths if length is not None]
-    return sign * max(finite) if finite and len(finite) == len(lengths) else None
+    return max(finite) if finite and len(finite) == len(lengths) else None

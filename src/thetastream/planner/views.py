@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from thetastream.planner.expression import Column, Expr, quote, streams_of
-from thetastream.planner.finish import distinct_count, exists, one_zero, sum_type
+from thetastream.planner.finish import distinct_count, exists, normalized_float, sum_type
 from thetastream.planner.keys import Scope
 from thetastream.planner.query import Aggregate
 from thetastream.planner.types import Family, decimal_size, family
@@ -44,12 +44,12 @@ class NotInPlaceError(Exception):
 class ViewPlanner:
     """The values that the streams carry for the views, and what is measured of them."""
 
-    def __init__(self, scope: Scope, groups: Iterable[Expr], *, apart: bool) -> None:
-        """`apart` if the groups are told apart by their bits: then equal floats are made alike."""
+    def __init__(self, scope: Scope, groups: Iterable[Expr], *, compared_by_bits: bool) -> None:
+        """`compared_by_bits` if the groups are: then equal floats are made alike."""
         self.scope = scope
         self.values: list[list[ColumnSpec]] = [[] for _ in scope.names.streams]
         self.groups = [self._value(expr, RANKED, "grouped by") for expr in groups]
-        if apart:
+        if compared_by_bits:
             for value in self.groups:
                 self._make_alike(value)
         self.hidden: list[Value] = []
@@ -84,7 +84,7 @@ class ViewPlanner:
         """One form where several are equal: Spark's dropDuplicates takes bits."""
         column = self.values[value.stream][value.column]
         if family(column.type) is Family.FLOAT:
-            sql = one_zero(column.sql or quote(column.name), column.type)
+            sql = normalized_float(column.sql or quote(column.name), column.type)
             self.values[value.stream][value.column] = replace(column, sql=sql)
 
     def _carried(self, stream: int, column: ColumnSpec) -> Value:

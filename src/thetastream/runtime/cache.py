@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from thetastream.index.layout import Layout, Stored
+from thetastream.index.protocol import Decoder, Stored
 from thetastream.runtime.cachefiles import CacheFiles
 
 WORKER_ROWS = 1 << 24
@@ -72,7 +72,7 @@ class PartCache:
         self._files = CacheFiles(token, limit) if limit else None
         self.served = time.monotonic()
 
-    def get(self, name: str, layout: Layout) -> Stored | None:
+    def get(self, name: str, decoder: Decoder) -> Stored | None:
         """The part, if a cache has it."""
         entry = self._opened.get(self._token, name)
         if entry is not None:
@@ -81,7 +81,7 @@ class PartCache:
         data = None if self._files is None else self._files.read(name)
         if data is None:
             return None
-        part = layout.decode(data)
+        part = decoder.decode(data)
         self._opened.put(self._token, name, part)
         return part
 

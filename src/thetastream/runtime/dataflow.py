@@ -20,15 +20,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from thetastream.graph import TreeSpec, TriSpec
 from thetastream.runtime import shipped
-from thetastream.runtime.results import PASSED, Results
-from thetastream.runtime.router import PACK_DDL
+from thetastream.runtime.results import PASSED, REPORT, Results
 from thetastream.spec import (
     NEWEST,
     Clock,
     Fold,
     JoinSpec,
+    JoinTree,
+    Step,
     StreamSpec,
     Value,
     carried_column,
@@ -36,6 +36,8 @@ from thetastream.spec import (
     measure_column,
     result_column,
 )
+from thetastream.spec.codec import to_json
+from thetastream.topology import wire
 from thetastream.version import VERSION
 
 OBSERVATION = "thetastream"
@@ -47,125 +49,76 @@ WATERMARK = "spark.watermarkDelayMs"
 
 
 def build(
-    spec: JoinSpec | TriSpec | TreeSpec,
-    inputs: Sequence[DataFrame],
-    *,
-    chunk_rows: int,
-    cache_bytes: int,
+    tree: JoinTree, inputs: Sequence[DataFrame], *, chunk_rows: int, cache_bytes: int
 ) -> DataFrame:
-    """The join as a DataFrame with the columns `s0_0`, ... `s1_0`, ...; inputs have watermarks."""
-    if isinstance(spec, TriSpec):
-        return build_three(spec, inputs, chunk_rows=chunk_rows, cache_bytes=cache_bytes)
-    if isinstance(spec, TreeSpec):
-        return build_tree(spec, inputs, chunk_rows=chunk_rows, cache_bytes=cache_bytes)
-    return build_two(spec, inputs, chunk_rows=chunk_rows, cache_bytes=cache_bytes)
+    """The joins as a DataFrame with the columns `s0_0`, ... `s1_0`, ...; inputs have watermarks."""
+    most = cache_bytes // sum(len(step.spec.stages) for step in tree.steps)
+    if len(tree.steps) == 1:
+        return _join(tree.steps[0], inputs, tree.clock, chunk_rows, most)
+    found = inputs[tree.order[0]]
+    for number, (step, stream) in enumerate(zip(tree.steps, tree.order[1:], strict=True)):
+        inner = None if number + 1 == len(tree.steps) else number
+        both = [found, inputs[stream]]
+        found = _join(step, both, tree.clock, chunk_rows, most, inner=inner)
+    columns = [
+        F.col(name).alias(result_column(stream, number))
+        for stream, names in enumerate(tree.output)
+        for number, name in enumerate(names)
+    ]
+    newest = [F.col(NEWEST)] if tree.last.newest is not None else []
+    return found.select(*columns, *newest)
 
 
-def build_two(
-    spec: JoinSpec,
+def _join(
+    step: Step,
     inputs: Sequence[DataFrame],
-    *,
+    clock: Clock,
     chunk_rows: int,
     cache_bytes: int,
-    clock: Clock | None = None,
     inner: int | None = None,
 ) -> DataFrame:
-    """A two-way join; `inner` is its number where its results are a stream of another join.
+    """One join; `inner` is its number where its results are a stream of another one.
 
-    `clock` is that of the joins it is one of, where there are several.
+    All that a second stage gets comes through the first, and all results leave through the last: a
+    DataFrame that is used twice is computed twice.
     """
-    text = replace(spec, streams=_with_delays(spec.streams, inputs)).to_json()
+    spec = replace(step.spec, streams=_with_delays(step.spec.streams, inputs))
+    text = to_json(replace(step, spec=spec))
     derived = [derive(stream, frame) for stream, frame in zip(spec.streams, inputs, strict=True)]
-    # Unique for each join that is built: what one query caches is never seen by another.
-    token = uuid.uuid4().hex
     packs = _union(
-        frame.mapInArrow(shipped.router(text, stream, VERSION), PACK_DDL)
+        frame.mapInArrow(shipped.router(text, stream, VERSION), wire.DDL)
         for stream, frame in enumerate(derived)
     )
     streaming = any(frame.isStreaming for frame in inputs)
+    goes_by = clock if streaming else Clock.NONE
     results = Results(_result_type(spec, derived))
-    goes_by = (clock or spec.clock) if streaming else Clock.NONE
-    joined = packs.groupBy("unit").transformWithStateInPandas(
-        statefulProcessor=shipped.processor(
-            text, token, chunk_rows, cache_bytes, results.wire.names, results.typed, goes_by.value
-        ),
-        outputStructType=results.wire,
-        outputMode="Append",
-        timeMode=_time_mode(goes_by),
-        eventTimeColumnName=NEWEST if streaming and spec.timed else "",
-    )
-    if streaming:
-        joined = observe(joined, token, inner=inner)
-    found = results.read(joined)
-    return found if spec.recheck_sql is None else found.where(spec.recheck_sql)
-
-
-def build_three(
-    spec: TriSpec, inputs: Sequence[DataFrame], *, chunk_rows: int, cache_bytes: int
-) -> DataFrame:
-    """A three-way join as a DataFrame with the columns `s0_0`, ... `s2_0`, ...
-
-    The semi-symmetric scheme has two stages. All that the second one gets comes through the first,
-    and all results leave through the second: a DataFrame that is used twice is computed twice.
-    """
-    text = replace(spec, streams=_with_delays(spec.streams, inputs)).to_json()
-    derived = [derive(stream, frame) for stream, frame in zip(spec.streams, inputs, strict=True)]
-    streaming = any(frame.isStreaming for frame in inputs)
-    clock = spec.clock if streaming else Clock.NONE
-    results = Results(_columns_type(spec, derived))
-    packs = _union(
-        frame.mapInArrow(shipped.tri_router(text, stream, VERSION), PACK_DDL)
-        for stream, frame in enumerate(derived)
-    )
     for stage in spec.stages:
-        last = stage.number + 1 == len(spec.stages)
+        # Unique for each join that is built: what one query caches is never seen by another.
         token = uuid.uuid4().hex
-        wire = results.wire if last else PASSED
-        joined = packs.groupBy("unit").transformWithStateInPandas(
-            statefulProcessor=shipped.tri_processor(
+        last = stage.number + 1 == len(spec.stages)
+        out = results.wire if last else PASSED
+        joined = packs.groupBy("key").transformWithStateInPandas(
+            statefulProcessor=shipped.processor(
                 text,
                 stage.number,
                 token,
                 chunk_rows,
-                cache_bytes // len(spec.stages),
-                wire.names,
+                cache_bytes,
+                out.names,
                 results.typed,
-                clock.value,
+                goes_by.value,
             ),
-            outputStructType=wire,
+            outputStructType=out,
             outputMode="Append",
-            timeMode=_time_mode(clock),
-            eventTimeColumnName=NEWEST if streaming and last and spec.newest is not None else "",
+            timeMode=_time_mode(goes_by),
+            eventTimeColumnName=NEWEST if streaming and last and spec.timed else "",
         )
         if streaming:
-            joined = observe(joined, token)
+            joined = observe(joined, token, inner=inner)
         if not last:
-            packs = joined.where(F.col("report").isNull()).drop("report")
+            packs = joined.where(F.col(REPORT.name).isNull()).drop(REPORT.name)
     found = results.read(joined)
     return found if spec.recheck_sql is None else found.where(spec.recheck_sql)
-
-
-def build_tree(
-    spec: TreeSpec, inputs: Sequence[DataFrame], *, chunk_rows: int, cache_bytes: int
-) -> DataFrame:
-    """Two-way joins one after the other, with the columns `s0_0`, ... of all the streams."""
-    found = inputs[spec.order[0]]
-    for number, (step, stream) in enumerate(zip(spec.steps, spec.order[1:], strict=True)):
-        found = build_two(
-            step,
-            [found, inputs[stream]],
-            chunk_rows=chunk_rows,
-            cache_bytes=cache_bytes // len(spec.steps),
-            clock=spec.clock,
-            inner=None if number + 1 == len(spec.steps) else number,
-        )
-    columns = [
-        F.col(name).alias(result_column(stream, number))
-        for stream, names in enumerate(spec.output)
-        for number, name in enumerate(names)
-    ]
-    newest = [F.col(NEWEST)] if spec.steps[-1].newest is not None else []
-    return found.select(*columns, *newest)
 
 
 def _time_mode(clock: Clock) -> str:
@@ -223,7 +176,7 @@ def observe(joined: DataFrame, token: str, *, inner: int | None = None) -> DataF
     return joined.observe(name, F.collect_list("report").alias("reports"))
 
 
-def _columns_type(spec: JoinSpec | TriSpec, derived: Sequence[DataFrame]) -> StructType:
+def _columns_type(spec: JoinSpec, derived: Sequence[DataFrame]) -> StructType:
     """The columns of listed results."""
     fields = [
         StructField(result_column(stream, number), frame.schema[carried_column(number)].dataType)

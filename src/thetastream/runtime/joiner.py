@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
 
 from thetastream import arrow
-from thetastream.engine.decoding import decode_part, decode_view, missing_part
-from thetastream.engine.manifest import Manifest, StateSpec
+from thetastream.engine.consumers.listing import unfactored
+from thetastream.engine.decoding import decode_part, missing_part
+from thetastream.engine.indexes import pack_index
+from thetastream.engine.manifest import Manifest
 from thetastream.engine.protocol import (
     DropPart,
     Emit,
     Forward,
+    Instruction,
     Mark,
     Pass,
     PutManifest,
@@ -28,20 +31,20 @@ from thetastream.engine.protocol import (
     StateChange,
     metered,
 )
-from thetastream.engine.triunit import TriUnit, forward_layout, unfactored
 from thetastream.engine.unit import Unit
 from thetastream.errors import ThetastreamError
-from thetastream.graph import TriSpec
-from thetastream.index.layout import Layout, Stored
+from thetastream.index.packing import Packs
 from thetastream.index.part import PartMeta
+from thetastream.index.protocol import Decoder, Stored
 from thetastream.runtime.cache import Caches
 from thetastream.runtime.results import frame_of, passed_frame, report_frame
-from thetastream.runtime.router import HEARTBEAT
 from thetastream.runtime.shipped import States
-from thetastream.runtime.unitkeys import murmur3, unit_key
-from thetastream.spec import Clock, JoinSpec
-from thetastream.topology.dispatcher import Pack
-from thetastream.topology.tri import FORWARD, MARK, RESULT, relay
+from thetastream.spec import Clock, JoinSpec, Retention, RoutingSpec, Then
+from thetastream.topology import wire
+from thetastream.topology.dispatch import Pack
+from thetastream.topology.makers import make
+from thetastream.topology.unitkeys import murmur3
+from thetastream.topology.wire import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import TimerValues
@@ -62,18 +65,17 @@ class _UnitState:
         self.manifest, self._parts = states
         self._cache = _caches.of(token, cache_bytes)
 
-    def read(self, spec: StateSpec) -> Manifest:
-        """The unit's manifest."""
+    def read(self) -> str | None:
+        """The unit's manifest as it was written."""
         stored = self.manifest.get()
-        return Manifest.read(None if stored is None else stored[0], spec)
+        return None if stored is None else str(stored[0])
 
     def carry_out(self, step: StateChange) -> None:
         """Change the state as a unit says."""
         match step:
             case PutPart(meta, data, part):
                 self._put(meta, data)
-                if part is not None:
-                    self._cache.put(meta.id, part)
+                self._cache.put(meta.id, part)
             case DropPart(meta):
                 for name in _value_names(meta):
                     self._parts.removeKey((name,))
@@ -81,18 +83,14 @@ class _UnitState:
             case PutManifest(text):
                 self.manifest.update((text,))
 
-    def part(self, meta: PartMeta, layout: Layout) -> Stored:
+    def part(self, meta: PartMeta, decoder: Decoder) -> Stored:
         """A stored part, from the nearest place that has it."""
-        part = self._cache.get(meta.id, layout)
+        part = self._cache.get(meta.id, decoder)
         if part is not None:
             return part
-        part = decode_part(self._get(meta), meta, layout)
+        part = decode_part(self._get(meta), meta, decoder)
         self._cache.put(meta.id, part)
         return part
-
-    def view(self, meta: PartMeta) -> pa.RecordBatch:
-        """A stored view."""
-        return decode_view(self._get(meta), meta)
 
     def _put(self, meta: PartMeta, data: pa.Buffer) -> None:
         for place, name in enumerate(_value_names(meta)):
@@ -110,9 +108,10 @@ class _UnitState:
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
-    """What a joiner is told besides its spec."""
+class JoinerConfig:
+    """What a joiner is told besides its join."""
 
+    stage: int
     token: str
     chunk_rows: int
     cache_bytes: int
@@ -122,114 +121,114 @@ class Setting:
     clock: Clock
 
 
-class _Joiner(ABC):
-    """Carries out the instructions of units on Spark's state."""
+class Joiner:
+    """Runs the units of a stage: carries out their instructions on Spark's state."""
 
-    def __init__(self, states: States, setting: Setting, origin: str) -> None:
-        self._setting = setting
-        self._origin = origin
-        self._state = _UnitState(states, setting.token, setting.cache_bytes)
+    def __init__(
+        self, states: States, spec: JoinSpec, routing: RoutingSpec, config: JoinerConfig
+    ) -> None:
+        self._spec = spec
+        self._table = make(spec, routing)
+        self._stage = spec.stages[config.stage]
+        self._config = config
+        self._state = _UnitState(states, config.token, config.cache_bytes)
 
     def process(
         self, key: tuple[int], frames: Iterator[pd.DataFrame], timers: TimerValues
     ) -> Iterator[pd.DataFrame]:
         """What one unit puts out for one batch and, last, its report."""
-        with _told(self._origin):
-            watermark = self._setting.clock.watermark(timers.getCurrentWatermarkInMs() * 1000)
+        with naming_origin(self._spec.origin):
+            watermark = None
+            if self._stage.number == 0:
+                spark = timers.getCurrentWatermarkInMs() * 1000
+                watermark = self._config.clock.watermark(spark)
             yield from self._process(murmur3(int(key[0])), frames, watermark)
-
-    @abstractmethod
-    def _process(
-        self, number: int, frames: Iterator[pd.DataFrame], watermark: int | None
-    ) -> Iterator[pd.DataFrame]:
-        """The same, with the unit's number and the watermark in microseconds."""
-
-    def _results(self, batches: Sequence[pa.RecordBatch]) -> pd.DataFrame:
-        return frame_of(batches, typed=self._setting.typed)
-
-    def _report(self, report: Report) -> pd.DataFrame:
-        return report_frame(json.dumps(dataclasses.asdict(report)), self._setting.names)
-
-
-class Joiner(_Joiner):
-    """Of a two-way join: results go out."""
-
-    def __init__(self, states: States, spec: JoinSpec, setting: Setting) -> None:
-        super().__init__(states, setting, spec.origin)
-        self._spec = spec
-
-    def _process(
-        self, number: int, frames: Iterator[pd.DataFrame], watermark: int | None
-    ) -> Iterator[pd.DataFrame]:
-        packs = [pack for frame in frames for pack in _packs(number, frame)]
-        manifest = self._state.read(self._spec)
-        unit = Unit(self._spec, number, manifest, self._state, chunk_rows=self._setting.chunk_rows)
-        for step in metered(unit.process(packs, watermark), time.thread_time):
-            match step:
-                case Emit(batches):
-                    yield self._results(batches)
-                case Report():
-                    yield self._report(step)
-                case PutPart() | DropPart() | PutManifest():
-                    self._state.carry_out(step)
-
-
-class TriJoiner(_Joiner):
-    """Of a stage of a three-way join: results go out, or on to the next stage."""
-
-    def __init__(self, states: States, spec: TriSpec, stage: int, setting: Setting) -> None:
-        super().__init__(states, setting, spec.origin)
-        self._stage = spec.stages[stage]
-        self._forwarded = forward_layout(spec)
 
     def _process(
         self, number: int, frames: Iterator[pd.DataFrame], watermark: int | None
     ) -> Iterator[pd.DataFrame]:
         packs: list[Pack] = []
         forwarded: list[bytes] = []
-        if self._stage.number:
-            # Both stages go by one watermark, whatever Spark has got to in between.
-            watermark = None
-        for frame in frames:
-            for stream, role, rows, blob in zip(
-                frame["stream"], frame["role"], frame["rows"], frame["blob"], strict=True
-            ):
-                onward = relay(int(role))
-                if onward is not None:
-                    yield passed_frame(unit_key(onward[1]), onward[0], rows, blob, stream)
-                elif role == MARK:
-                    watermark = int(rows)
-                elif role == FORWARD:
-                    forwarded.append(blob)
-                elif role == RESULT:
-                    yield self._results([unfactored(blob)])
-                elif role != HEARTBEAT:
-                    packs.append(Pack(number, int(stream), int(role), arrow.from_bytes(blob)))
-        manifest = self._state.read(self._stage)
-        unit = TriUnit(
-            self._stage, number, manifest, self._state, chunk_rows=self._setting.chunk_rows
+        for row in (row for frame in frames for row in frame.itertuples(index=False)):
+            if row.stage > self._stage.number:
+                yield passed_frame(wire.row(row.stage, row.unit, row.kind, **_carried(row)))
+            elif row.kind == Kind.MARK:
+                # All stages go by one watermark, whatever Spark has got to in between.
+                watermark = int(row.watermark)
+            elif row.kind == Kind.FORWARDED:
+                forwarded.append(row.blob)
+            elif row.kind == Kind.RESULT:
+                yield self._results([unfactored(row.blob)])
+            elif row.kind == Kind.TUPLES:
+                tuples = arrow.from_bytes(row.blob)
+                packs.append(Pack(number, int(row.stream), int(row.role), tuples))
+        manifest = Manifest.read(self._state.read(), self._spec, self._stage, self._table.made)
+        unit = Unit(
+            self._spec,
+            self._table,
+            self._stage,
+            number,
+            manifest,
+            self._state,
+            chunk_rows=self._config.chunk_rows,
         )
-        steps = unit.process(packs, watermark, map(self._forwarded.decode, forwarded))
+        steps = unit.process(packs, watermark, map(self._decode, forwarded))
         for step in metered(steps, time.thread_time):
-            match step:
-                case Emit(batches):
-                    yield self._results(batches)
-                case Pass(target, count, results):
-                    data = results.to_pybytes()
-                    yield passed_frame(unit_key(target), RESULT, count, data)
-                case Forward(target, some):
-                    data = some.to_bytes().to_pybytes()
-                    yield passed_frame(unit_key(target), FORWARD, len(some), data)
-                case Mark(target, mark):
-                    yield passed_frame(unit_key(target), MARK, mark, b"")
-                case Report():
-                    yield self._report(step)
-                case _:
-                    self._state.carry_out(step)
+            if isinstance(step, PutPart | DropPart | PutManifest):
+                self._state.carry_out(step)
+            else:
+                yield self._frame(step)
+
+    def _frame(self, step: Instruction) -> pd.DataFrame:
+        """What leaves the unit, as Spark takes it."""
+        onward = self._stage.number + 1
+        match step:
+            case Emit(batches):
+                return self._results(batches)
+            case Report():
+                return report_frame(json.dumps(dataclasses.asdict(step)), self._config.names)
+            case Pass(unit, rows, data):
+                row = wire.row(onward, unit, Kind.RESULT, rows=rows, blob=data.to_pybytes())
+            case Forward(unit, packs):
+                data = packs.to_bytes()
+                blob = data.to_pybytes()
+                row = wire.row(onward, unit, Kind.FORWARDED, rows=len(packs), blob=blob)
+            case Mark(unit, mark):
+                row = wire.row(onward, unit, Kind.MARK, watermark=mark)
+            case _:
+                raise TypeError(f"{type(step).__name__} does not leave a unit")
+        return passed_frame(row)
+
+    def _results(self, batches: Sequence[pa.RecordBatch]) -> pd.DataFrame:
+        return frame_of(batches, typed=self._config.typed)
+
+    @functools.cached_property
+    def _forwarded(self) -> Decoder:
+        """Reads the packs that the stage before forwards."""
+        before = self._spec.stages[self._stage.number - 1]
+        (meeting,) = (one for one in before.meetings if one.then is Then.FORWARD)
+        return pack_index(self._spec, meeting, Retention())
+
+    def _decode(self, blob: bytes) -> Packs:
+        found = self._forwarded.decode(blob)
+        if not isinstance(found, Packs):
+            raise TypeError("only packs are forwarded")
+        return found
+
+
+def _carried(row: Any) -> dict[str, Any]:
+    """What a row that is handed on keeps."""
+    return {
+        "stream": row.stream,
+        "role": row.role,
+        "version": row.version,
+        "rows": row.rows,
+        "blob": row.blob,
+    }
 
 
 @contextlib.contextmanager
-def _told(origin: str) -> Iterator[None]:
+def naming_origin(origin: str) -> Iterator[None]:
     """Errors name the line of the user's program that built the join."""
     try:
         yield
@@ -242,9 +241,3 @@ def _told(origin: str) -> Iterator[None]:
 def _value_names(meta: PartMeta) -> list[str]:
     """The keys of the values that hold a part."""
     return [f"{meta.id}/{number}" for number in range(-(-meta.bytes // VALUE_BYTES))]
-
-
-def _packs(unit: int, frame: pd.DataFrame) -> Iterator[Pack]:
-    for stream, role, blob in zip(frame["stream"], frame["role"], frame["blob"], strict=True):
-        if role != HEARTBEAT:
-            yield Pack(unit, int(stream), int(role), arrow.from_bytes(blob))

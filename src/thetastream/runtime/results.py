@@ -12,11 +12,11 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     AtomicType,
     BinaryType,
     DataType,
-    IntegerType,
     LongType,
     StringType,
     StructField,
@@ -29,22 +29,15 @@ from thetastream import arrow
 from thetastream.errors import UnsupportedColumnError
 from thetastream.runtime import shipped
 from thetastream.spec import NEWEST
+from thetastream.topology import wire
+from thetastream.topology.wire import PackRow
 
 REPORT = StructField("report", StringType())
 """The column beside the results; only a unit's last row has it filled."""
 
 _BLOB = StructField("blob", BinaryType())
 
-PASSED = StructType(
-    [
-        StructField("unit", IntegerType()),
-        StructField("stream", IntegerType()),
-        StructField("role", IntegerType()),
-        StructField("rows", LongType()),
-        _BLOB,
-        REPORT,
-    ]
-)
+PASSED = StructType([*from_arrow_schema(wire.SCHEMA).fields, REPORT])
 """What a stage passes on to the next: packs, and reports."""
 
 
@@ -91,10 +84,9 @@ def frame_of(batches: Sequence[pa.RecordBatch], *, typed: bool) -> pd.DataFrame:
     return pd.DataFrame(made, copy=False)
 
 
-def passed_frame(unit: int, role: int, rows: int, blob: bytes, stream: int = 0) -> pd.DataFrame:
-    """A pack for a unit of the next stage, which is given by its shuffle key."""
-    row = (unit, stream, role, rows, blob, None)
-    return pd.DataFrame([row], columns=PASSED.names)
+def passed_frame(row: PackRow) -> pd.DataFrame:
+    """A row for a unit of the next stage."""
+    return pd.DataFrame([(*row, None)], columns=PASSED.names)
 
 
 def report_frame(report: str, names: Sequence[str]) -> pd.DataFrame:

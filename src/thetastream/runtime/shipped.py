@@ -17,34 +17,19 @@ States = tuple[Any, Any]
 """A unit's manifest and its parts in Spark's state."""
 
 
-def router(spec: str, stream: int, version: str) -> Callable[[Batches], Batches]:
-    """The function for `mapInArrow` before the shuffle of a two-way join."""
+def router(step: str, stream: int, version: str) -> Callable[[Batches], Batches]:
+    """The function for `mapInArrow` before the shuffle; `step` is the join and its size."""
     check = _checker(version)
 
     def route_packs(batches: Batches) -> Batches:
         check()
         from thetastream.runtime.router import route
-        from thetastream.runtime.settle import settle
-        from thetastream.spec import JoinSpec
+        from thetastream.runtime.worker_gc import freeze_loaded_modules
+        from thetastream.spec.tree import read_step
 
-        yield from route(JoinSpec.from_json(spec), stream, batches)
-        settle()
-
-    return route_packs
-
-
-def tri_router(spec: str, stream: int, version: str) -> Callable[[Batches], Batches]:
-    """The function for `mapInArrow` before the shuffle of a three-way join."""
-    check = _checker(version)
-
-    def route_packs(batches: Batches) -> Batches:
-        check()
-        from thetastream.graph import TriSpec
-        from thetastream.runtime.router import route_three
-        from thetastream.runtime.settle import settle
-
-        yield from route_three(TriSpec.from_json(spec), stream, batches)
-        settle()
+        join = read_step(step)
+        yield from route(join.spec, join.routing, stream, batches)
+        freeze_loaded_modules()
 
     return route_packs
 
@@ -74,28 +59,7 @@ def _checker(version: str) -> Callable[[], None]:
 
 
 def processor(
-    spec: str,
-    token: str,
-    chunk_rows: int,
-    cache_bytes: int,
-    names: Sequence[str],
-    typed: bool,
-    clock: str,
-) -> StatefulProcessor:
-    """The processor for `transformWithStateInPandas` of a two-way join."""
-
-    def joiner(state: States) -> Any:
-        from thetastream.runtime.joiner import Joiner, Setting
-        from thetastream.spec import Clock, JoinSpec
-
-        setting = Setting(token, chunk_rows, cache_bytes, names, typed, Clock(clock))
-        return Joiner(state, JoinSpec.from_json(spec), setting)
-
-    return _processor(joiner)
-
-
-def tri_processor(
-    spec: str,
+    step: str,
     stage: int,
     token: str,
     chunk_rows: int,
@@ -104,15 +68,16 @@ def tri_processor(
     typed: bool,
     clock: str,
 ) -> StatefulProcessor:
-    """The processor for `transformWithStateInPandas` of a stage of a three-way join."""
+    """The processor for `transformWithStateInPandas` of a stage."""
 
     def joiner(state: States) -> Any:
-        from thetastream.graph import TriSpec
-        from thetastream.runtime.joiner import Setting, TriJoiner
+        from thetastream.runtime.joiner import Joiner, JoinerConfig
         from thetastream.spec import Clock
+        from thetastream.spec.tree import read_step
 
-        setting = Setting(token, chunk_rows, cache_bytes, names, typed, Clock(clock))
-        return TriJoiner(state, TriSpec.from_json(spec), stage, setting)
+        join = read_step(step)
+        config = JoinerConfig(stage, token, chunk_rows, cache_bytes, names, typed, Clock(clock))
+        return Joiner(state, join.spec, join.routing, config)
 
     return _processor(joiner)
 
@@ -138,9 +103,9 @@ def _processor(joiner: Callable[[States], Any]) -> StatefulProcessor:
         def close(self) -> None:
             """Nothing is held between batches but caches."""
             if self._joiner is not None:
-                from thetastream.runtime.settle import settle
+                from thetastream.runtime.worker_gc import freeze_loaded_modules
 
-                settle()
+                freeze_loaded_modules()
 
     return JoinUnit()
 
@@ -150,9 +115,9 @@ def unpacker() -> Callable[[Batches], Batches]:
 
     def unpack_results(batches: Batches) -> Batches:
         from thetastream.runtime.results import unpack
-        from thetastream.runtime.settle import settle
+        from thetastream.runtime.worker_gc import freeze_loaded_modules
 
         yield from unpack(batches)
-        settle()
+        freeze_loaded_modules()
 
     return unpack_results

@@ -7,11 +7,10 @@ All keys are 64-bit integers whose order is the order of the values they stand f
 from __future__ import annotations
 
 import enum
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from thetastream.errors import OptionError
-from thetastream.spec.streams import StreamSpec
 
 
 class Arithmetic(enum.StrEnum):
@@ -77,20 +76,84 @@ class Equality:
         return self.right if side else self.left
 
 
-class Pairing(Protocol):
-    """Two streams and what the kernel decides about a pair of their tuples."""
+@dataclass(frozen=True)
+class SortOrder:
+    """The keys that stored tuples are sorted by: of the equality, then of the driving range."""
+
+    equality: int | None
+    range: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edge:
+    """What the kernel decides about a pair of tuples of two streams."""
+
+    streams: tuple[int, int]
+    """The lower number first."""
+    equality: Equality | None = None
+    """The keys that must be equal."""
+    ranges: tuple[Range, ...] = ()
+    """What differences of keys must lie in; the first one drives after the equality."""
+    joined: bool = True
+    """Whether the predicate compares the two; if not, at most the window does."""
+    compared: tuple[tuple[int, int], ...] = ()
+    """Columns of both streams that must be equal where the key is a hash, for the units to check;
+    empty where Spark re-checks it on the results."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.streams[0] < self.streams[1]:
+            raise OptionError(f"an edge is of two streams in order, not of {self.streams}")
+
+    def side(self, stream: int) -> int:
+        """Which of the two the stream is: 0 or 1."""
+        return self.streams.index(stream)
+
+    def other(self, stream: int) -> int:
+        """The other one of the two."""
+        return self.streams[1 - self.side(stream)]
+
+    def keys(self, side: int) -> Iterator[int]:
+        """The keys of a side that are compared."""
+        if self.equality is not None:
+            yield self.equality.of(side)
+        for item in self.ranges:
+            yield item.of(side)
+
+    def order(self, stream: int) -> SortOrder:
+        """The order in which tuples of a stream are searched, and search, for the other's."""
+        side = self.side(stream)
+        return SortOrder(
+            None if self.equality is None else self.equality.of(side),
+            self.ranges[0].of(side) if self.ranges else None,
+        )
+
+    def band_on(self, stream: int, key: int) -> Range | None:
+        """The band on that key of a stream, by which tuples of the other one can be sent."""
+        for item in self.ranges:
+            if item.kind is RangeKind.BAND and item.of(self.side(stream)) == key:
+                return item
+        return None
 
     @property
-    def streams(self) -> tuple[StreamSpec, ...]:
-        """The first and the second stream."""
+    def rank(self) -> int:
+        """How few pairs it lets through: the lower, the fewer."""
+        return rank(self.equality is not None, {item.kind for item in self.ranges}, self.joined)
 
     @property
-    def equality(self) -> Equality | None:
-        """The keys that must be equal."""
+    def kind(self) -> str:
+        """Its kind in a word."""
+        return ("equality", "band", "inequality", "arbitrary", "none")[self.rank]
 
-    @property
-    def ranges(self) -> tuple[Range, ...]:
-        """What differences of keys must lie in; the first one drives after the equality."""
+
+def rank(equality: bool, kinds: Container[RangeKind], joined: bool) -> int:
+    """How few pairs an edge lets through, judged by the kind of its strongest predicate."""
+    if equality:
+        return 0
+    if RangeKind.BAND in kinds:
+        return 1
+    if RangeKind.INEQUALITY in kinds:
+        return 2
+    return 3 if joined else 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +162,3 @@ class Window:
 
     low: int | None
     high: int | None
-
-    def keeps(self, stream: int) -> int | None:
-        """For how long after its own time a tuple of the stream can still find a partner."""
-        if stream == 0:
-            return self.high
-        return None if self.low is None else -self.low

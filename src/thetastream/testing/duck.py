@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import sqlglot
 
-from thetastream.graph import TriSpec
 from thetastream.planner import AnalysisFailure, Parallelism
 from thetastream.spec import ColumnSpec, JoinSpec, carried_column, result_column
 
@@ -224,7 +223,7 @@ def _decimal(name: str) -> tuple[int, int]:
 class DuckJoin:
     """What Spark SQL does around a join: derived keys and filters before it, re-check after it."""
 
-    def __init__(self, spec: JoinSpec | TriSpec, *, hashes: int | None = None) -> None:
+    def __init__(self, spec: JoinSpec, *, hashes: int | None = None) -> None:
         """`hashes`: so many different hashes at most, to have collisions; None for 64 bits."""
         self._spec = spec
         self._hashes = hashes

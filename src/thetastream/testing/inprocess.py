@@ -1,34 +1,49 @@
-"""A join in this process, from predicate to result rows, and a script that can crash it.
+"""Joins and queries in this process, from text to result rows, and scripts that can crash them.
 
-    script = [Batch(left=..., right=...), RESTART, Batch(left=..., right=..., watermark=...)]
-    outcome = run_script("r.k = s.k", script, within="10 seconds", time={"r": "t", "s": "t"})
+    script = [Batch(r, s), RESTART, Batch(r, s, watermark=...)]
+    outcome = run_script("r.k = s.k", script, within="10 seconds", time="t")
     assert multiset(outcome.rows) == multiset(expected_rows("r.k = s.k", script, ...))
 
-A crash is an element of the data, so that a test of recovery is as short as any other.
+A crash is an element of the data, so that a test of recovery is as short as any other. Every unit
+checks itself after each of its instructions.
 """
 
 from __future__ import annotations
 
 import enum
+import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thetastream.engine.runner import Runner, UnitState
+from thetastream.engine.protocol import Report
+from thetastream.engine.runner import Place, Runner, UnitState
 from thetastream.options import JoinOptions
 from thetastream.planner import Plan, parse_duration, plan_join
 from thetastream.spec import JoinSpec, result_column
+from thetastream.spec.codec import to_json
+from thetastream.spec.tree import read_step
 from thetastream.testing.duck import DuckAnalyst, DuckJoin, column_specs, query, to_duckdb
 
 Within = str | tuple[str, str] | None
 Row = tuple[Any, ...]
+Time = str | Mapping[str, str | None] | None
+"""The event time of all streams, or of those that have one."""
+State = list[dict[Place, UnitState]]
+"""What is stored for the units of each join."""
 NAMES: Final = ("r", "s")
-"""The streams' names where a test does not choose its own."""
+"""The streams' names where a test of two does not choose its own."""
+
+
+def stream_names(count: int) -> tuple[str, ...]:
+    """r, s, t, u, ..."""
+    start = string.ascii_lowercase.index("r")
+    return tuple(string.ascii_lowercase[start : start + count])
 
 
 class Sentinel(enum.Enum):
@@ -44,18 +59,152 @@ CRASH: Final = Sentinel.CRASH
 """The batch that follows is computed, lost with its results and its state, and run again."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What one batch brings."""
+    """What one batch brings of each stream."""
 
-    left: pa.Table
-    right: pa.Table
-    watermark: int | None = None
-    """In microseconds, as it stands when the batch begins; None is Spark's first one, 1970."""
+    def __init__(self, *tables: pa.Table, watermark: int | None = None, **named: pa.Table) -> None:
+        """`watermark` in microseconds, as it stands when the batch begins; None is Spark's first
+        one, 1970. Tables are in the order of the streams; two may be called left and right."""
+        self.tables = tables or (named["left"], named["right"])
+        self.watermark = watermark
 
 
 Script = Sequence[Batch | Sentinel]
-_Step = TypeVar("_Step")
+
+
+class InProcess:
+    """A plan that takes batches."""
+
+    def __init__(self, plan: Plan, *, chunk_rows: int = 1 << 16, hashes: int | None = None) -> None:
+        self.plan = plan
+        self._chunk_rows = chunk_rows
+        self._hashes = hashes
+        self.runners = self._new_runners()
+
+    @property
+    def spec(self) -> JoinSpec:
+        """The join whose results are those of the plan."""
+        return self.plan.spec
+
+    @property
+    def runner(self) -> Runner:
+        """The runner of the first join."""
+        return self.runners[0]
+
+    @property
+    def reports(self) -> list[Report]:
+        """What the units reported."""
+        return [report for runner in self.runners for report in runner.reports]
+
+    @property
+    def late(self) -> int:
+        """Late rows that the units counted."""
+        return sum(report.late for report in self.reports)
+
+    def _new_runners(self) -> list[Runner]:
+        # Through their JSON, as the workers get them.
+        steps = [read_step(to_json(step)) for step in self.plan.tree.steps]
+        return [
+            Runner(step.spec, step.routing, chunk_rows=self._chunk_rows, validate=True)
+            for step in steps
+        ]
+
+    def results(self, step: Batch, pieces: int = 1) -> pa.Table:
+        """The results of a batch, or views; each stream arrives in so many Arrow batches."""
+        tree = self.plan.tree
+        # One for all the joins of a tree, as on Spark.
+        watermark = tree.clock.watermark(step.watermark or 0)
+        if len(tree.steps) == 1:
+            return self._joined(0, list(step.tables), watermark, pieces)
+        found = step.tables[tree.order[0]]
+        for number, stream in enumerate(tree.order[1:]):
+            found = self._joined(number, [found, step.tables[stream]], watermark, pieces)
+        names = [name for columns in tree.output for name in columns]
+        return found.select(names) if found.num_columns else found
+
+    def _joined(
+        self, number: int, tables: list[pa.Table], watermark: int | None, pieces: int
+    ) -> pa.Table:
+        spec = self.plan.tree.steps[number].spec
+        duck = DuckJoin(spec, hashes=self._hashes)
+        inputs = [
+            list(_cut(duck.derive(stream, table), pieces)) if table.num_columns else []
+            for stream, table in enumerate(tables)
+        ]
+        found = self.runners[number].batch(inputs, watermark)
+        if spec.view is None and not found:
+            return duck.empty_results() if len(self.runners) == 1 else pa.table({})
+        return duck.recheck(found) if found else pa.table({})
+
+    def attempt(self, step: Batch, pieces: int = 1) -> None:
+        """Compute a batch, its rows in another order, and forget what came of it."""
+        before, reports = self.stored(), [list(runner.reports) for runner in self.runners]
+        self.results(Batch(*map(_reversed, step.tables), watermark=step.watermark), pieces)
+        self.restart(before)
+        for runner, old in zip(self.runners, reports, strict=True):
+            runner.reports = old
+
+    def restart(self, state: State | None = None) -> None:
+        """Forget everything but the stored bytes (or those given) and go on from them."""
+        stored = self.stored() if state is None else state
+        reports = [runner.reports for runner in self.runners]
+        self.runners = self._new_runners()
+        for runner, units, old in zip(self.runners, stored, reports, strict=True):
+            runner.state.update(units)
+            runner.reports = old
+
+    def stored(self) -> State:
+        """A copy of what is stored, as a state store would hold it."""
+        return [
+            {place: replace(state, parts=dict(state.parts)) for place, state in one.state.items()}
+            for one in self.runners
+        ]
+
+    def play(self, script: Script, pieces: int = 1) -> Iterator[pa.Table]:
+        """The results of each batch of a script; a batch after a crash runs twice."""
+        crashing = False
+        for step in script:
+            if step is RESTART:
+                self.restart()
+            elif step is CRASH:
+                crashing = True
+            elif isinstance(step, Batch):
+                if crashing:
+                    self.attempt(step, pieces)
+                    crashing = False
+                yield self.results(step, pieces)
+
+
+class InProcessJoin(InProcess):
+    """A join on a predicate, of streams that are called r, s, t, ... unless named."""
+
+    def __init__(
+        self,
+        predicate: str,
+        schemas: Sequence[pa.Schema],
+        *,
+        names: Sequence[str] | None = None,
+        within: Within = None,
+        time: Time = None,
+        options: JoinOptions | None = None,
+        chunk_rows: int = 1 << 16,
+        hashes: int | None = None,
+    ) -> None:
+        named = dict(zip(names or stream_names(len(schemas)), schemas, strict=True))
+        plan = plan_join(
+            streams={name: column_specs(schema) for name, schema in named.items()},
+            predicate=predicate,
+            within=within,
+            time=_times(named, time),
+            options=options,
+            analyst=DuckAnalyst(named),
+            fixed_zone=True,
+        )
+        super().__init__(plan, chunk_rows=chunk_rows, hashes=hashes)
+
+    def batch(self, step: Batch, *, pieces: int = 1) -> list[Row]:
+        """The result rows of a batch."""
+        return rows_in(self.results(step, pieces))
 
 
 @dataclass
@@ -68,80 +217,13 @@ class Outcome:
     join: InProcessJoin = field(repr=False)
 
 
-class InProcessJoin:
-    """A planned join that takes batches and gives result rows."""
-
-    def __init__(
-        self,
-        predicate: str,
-        schemas: Sequence[pa.Schema],
-        *,
-        names: tuple[str, str] = NAMES,
-        within: Within = None,
-        time: Mapping[str, str | None] | None = None,
-        options: JoinOptions | None = None,
-        chunk_rows: int = 1 << 16,
-        hashes: int | None = None,
-    ) -> None:
-        named = dict(zip(names, schemas, strict=True))
-        found = plan_join(
-            streams={name: column_specs(schema) for name, schema in named.items()},
-            predicate=predicate,
-            within=within,
-            time=time,
-            options=options,
-            analyst=DuckAnalyst(named),
-            fixed_zone=True,
-        )
-        assert isinstance(found, Plan)
-        self.plan = found
-        self.duck = DuckJoin(self.plan.spec, hashes=hashes)
-        self._chunk_rows = chunk_rows
-        self.runner = Runner(self.plan.spec, chunk_rows=chunk_rows)
-
-    @property
-    def spec(self) -> JoinSpec:
-        """What the planner decided."""
-        return self.plan.spec
-
-    @property
-    def late(self) -> int:
-        """Late rows that the units counted."""
-        return sum(report.late for report in self.runner.reports)
-
-    def batch(self, batch: Batch, *, pieces: int = 1) -> list[Row]:
-        """The results of a batch; each stream arrives in so many Arrow batches."""
-        inputs = [
-            list(_cut(self.duck.derive(stream, table), pieces))
-            for stream, table in enumerate((batch.left, batch.right))
-        ]
-        watermark = self.spec.clock.watermark(batch.watermark or 0)
-        found = self.duck.recheck(self.runner.batch(inputs, watermark))
-        return rows_in(found)
-
-    def restart(self, state: Mapping[int, UnitState] | None = None) -> None:
-        """Forget everything but the stored bytes (or those given) and go on from them."""
-        stored = self.stored() if state is None else state
-        reports = self.runner.reports
-        self.runner = Runner(JoinSpec.from_json(self.spec.to_json()), chunk_rows=self._chunk_rows)
-        self.runner.state.update(stored)
-        self.runner.reports = reports
-
-    def stored(self) -> dict[int, UnitState]:
-        """A copy of what is stored, as a state store would hold it."""
-        return {
-            unit: replace(state, parts=dict(state.parts))
-            for unit, state in self.runner.state.items()
-        }
-
-
 def run_script(
     predicate: str,
     script: Script,
     *,
-    names: tuple[str, str] = NAMES,
+    names: Sequence[str] | None = None,
     within: Within = None,
-    time: Mapping[str, str | None] | None = None,
+    time: Time = None,
     options: JoinOptions | None = None,
     chunk_rows: int = 1 << 16,
     hashes: int | None = None,
@@ -151,7 +233,7 @@ def run_script(
     first = next(step for step in script if isinstance(step, Batch))
     join = InProcessJoin(
         predicate,
-        (first.left.schema, first.right.schema),
+        [table.schema for table in first.tables],
         names=names,
         within=within,
         time=time,
@@ -159,42 +241,8 @@ def run_script(
         chunk_rows=chunk_rows,
         hashes=hashes,
     )
-    rows: list[Row] = []
-
-    def run(step: Batch) -> None:
-        rows.extend(join.batch(step, pieces=pieces))
-
-    def attempt(step: Batch) -> None:
-        before, reports = join.stored(), list(join.runner.reports)
-        # The rows may come in another order than later on.
-        other = replace(step, left=_reversed(step.left), right=_reversed(step.right))
-        join.batch(other, pieces=pieces)
-        join.runner.reports = reports
-        join.restart(before)
-
-    play(script, run=run, attempt=attempt, restart=join.restart)
+    rows = [row for found in join.play(script, pieces) for row in rows_in(found)]
     return Outcome(rows, join.late, join)
-
-
-def play(
-    script: Sequence[_Step | Sentinel],
-    *,
-    run: Callable[[_Step], None],
-    attempt: Callable[[_Step], None],
-    restart: Callable[[], None],
-) -> None:
-    """Carry out a script; `attempt` computes a batch and forgets what came of it."""
-    crashing = False
-    for step in script:
-        if step is RESTART:
-            restart()
-        elif step is CRASH:
-            crashing = True
-        elif not isinstance(step, Sentinel):
-            if crashing:
-                attempt(step)
-                crashing = False
-            run(step)
 
 
 def _reversed(table: pa.Table) -> pa.Table:
@@ -208,14 +256,13 @@ def run_in_process(
     *,
     watermarks: Sequence[int | None] | None = None,
     within: Within = None,
-    time: Mapping[str, str | None] | None = None,
+    time: Time = None,
     options: JoinOptions | None = None,
 ) -> list[Row]:
     """The results of a join of streams `r` and `s`, given batch by batch."""
     marks = watermarks if watermarks is not None else [None] * len(left)
     script = [
-        Batch(left=one, right=two, watermark=mark)
-        for one, two, mark in zip(left, right, marks, strict=True)
+        Batch(one, two, watermark=mark) for one, two, mark in zip(left, right, marks, strict=True)
     ]
     return run_script(predicate, script, within=within, time=time, options=options).rows
 
@@ -224,33 +271,51 @@ def expected_rows(
     predicate: str,
     script: Script,
     *,
-    names: tuple[str, str] = NAMES,
+    names: Sequence[str] | None = None,
     within: Within = None,
-    time: Mapping[str, str | None] | None = None,
+    time: Time = None,
 ) -> list[Row]:
     """What the join must give by definition: cross product of the rows on time, then the filter."""
     batches = [step for step in script if isinstance(step, Batch)]
-    lefts, rights = [], []
-    for batch in batches:
-        lefts.append(on_time(batch.left, (time or {}).get(names[0]), batch.watermark))
-        rights.append(on_time(batch.right, (time or {}).get(names[1]), batch.watermark))
-    tables = dict(zip(names, (pa.concat_tables(lefts), pa.concat_tables(rights)), strict=True))
-    conditions = [f"({to_duckdb(predicate)})"]
-    if within is not None:
-        assert time is not None
-        first, second = (f'epoch_us("{name}"."{time[name]}")' for name in names)
-        before, after = within if isinstance(within, tuple) else (within, within)
-        conditions.append(
-            f"{second} - {first} BETWEEN {-parse_duration(before, 'within')}"
-            f" AND {parse_duration(after, 'within')}"
+    known = tuple(names or stream_names(len(batches[0].tables)))
+    times = _times(known, time)
+    tables = {
+        name: pa.concat_tables(
+            [on_time(step.tables[n], times.get(name), step.watermark) for step in batches]
         )
+        for n, name in enumerate(known)
+    }
+    conditions = [f"({to_duckdb(predicate)})", *_in_window(known, within, times)]
+    if len(known) > 2:
+        conditions += [f'"{name}"."{column}" IS NOT NULL' for name, column in times.items()]
     columns = ", ".join(
         f'"{name}"."{column}" AS "{result_column(stream, number)}"'
         for stream, (name, table) in enumerate(tables.items())
         for number, column in enumerate(table.column_names)
     )
-    sql = f'SELECT {columns} FROM "{names[0]}", "{names[1]}" WHERE {" AND ".join(conditions)}'
+    listed = ", ".join(f'"{name}"' for name in known)
+    sql = f"SELECT {columns} FROM {listed} WHERE {' AND '.join(conditions)}"
     return rows_in(query(sql, **tables))
+
+
+def _in_window(names: Sequence[str], within: Within, times: Mapping[str, str]) -> Iterator[str]:
+    if within is None:
+        return
+    micros = [f'epoch_us("{name}"."{times[name]}")' for name in names if name in times]
+    if len(names) == 2:
+        before, after = within if isinstance(within, tuple) else (within, within)
+        low, high = -parse_duration(before, "within"), parse_duration(after, "within")
+        yield f"{micros[1]} - {micros[0]} BETWEEN {low} AND {high}"
+    else:
+        assert isinstance(within, str)
+        listed = ", ".join(micros)
+        yield f"greatest({listed}) - least({listed}) <= {parse_duration(within, 'within')}"
+
+
+def _times(names: Iterable[str], time: Time) -> dict[str, str]:
+    if isinstance(time, str):
+        return dict.fromkeys(names, time)
+    return {name: column for name, column in (time or {}).items() if column is not None}
 
 
 def on_time(table: pa.Table, time: str | None, watermark: int | None) -> pa.Table:

@@ -8,16 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from thetastream.engine.runner import Runner, UnitState
 from thetastream.options import JoinOptions
 from thetastream.planner import QueryPlan, parse_query, plan_query
-from thetastream.spec import JoinSpec
-from thetastream.testing.duck import DuckAnalyst, DuckJoin, column_specs, query, to_duckdb
-from thetastream.testing.inprocess import Batch, Row, Script, on_time, play, rows_in
+from thetastream.testing.duck import DuckAnalyst, column_specs, query, to_duckdb
+from thetastream.testing.inprocess import NAMES, Batch, InProcess, Row, Script, on_time, rows_in
 
 
-class InProcessQuery:
-    """A planned query that takes batches and gives its result so far."""
+class InProcessQuery(InProcess):
+    """A query that takes batches and gives its result so far."""
 
     def __init__(
         self,
@@ -29,7 +27,6 @@ class InProcessQuery:
         chunk_rows: int = 1 << 16,
         hashes: int | None = None,
     ) -> None:
-        self._chunk_rows = chunk_rows
         read = parse_query(
             text,
             {name: column_specs(schema) for name, schema in schemas.items()},
@@ -37,44 +34,23 @@ class InProcessQuery:
         )
         self.streams = [relation.stream for relation in read.relations]
         aliases = {one.alias: one.stream for one in read.relations}
-        self.plan: QueryPlan = plan_query(
+        self.query: QueryPlan = plan_query(
             read,
             time={alias: (time or {}).get(stream) for alias, stream in aliases.items()},
             options=options or JoinOptions(),
             analyst=DuckAnalyst({alias: schemas[stream] for alias, stream in aliases.items()}),
             fixed_zone=True,
         )
-        self.duck = DuckJoin(self.spec, hashes=hashes)
-        self.runner = Runner(self.spec, chunk_rows=chunk_rows)
+        super().__init__(self.query.join, chunk_rows=chunk_rows, hashes=hashes)
         self.out: list[pa.RecordBatch] = []
-
-    @property
-    def spec(self) -> JoinSpec:
-        """The join under the query."""
-        spec = self.plan.join.spec
-        assert isinstance(spec, JoinSpec)
-        return spec
 
     def batch(self, inputs: Sequence[pa.Table], watermark: int | None) -> None:
         """Take in a batch of each relation."""
-        derived = [[self.duck.derive(n, table)] for n, table in enumerate(inputs)]
-        found = self.runner.batch(derived, self.spec.clock.watermark(watermark or 0))
-        if self.spec.recheck_sql is not None and found:
-            found = self.duck.recheck(found).to_batches()
-        self.out += found
+        self.take(self.results(Batch(*inputs, watermark=watermark)))
 
-    def restart(self, state: dict[int, UnitState] | None = None) -> None:
-        """Go on from the stored bytes in a new runner."""
-        stored = state if state is not None else self.stored()
-        self.runner = Runner(JoinSpec.from_json(self.spec.to_json()), chunk_rows=self._chunk_rows)
-        self.runner.state.update(stored)
-
-    def stored(self) -> dict[int, UnitState]:
-        """A copy of what is stored."""
-        return {
-            unit: UnitState(state.manifest, dict(state.parts))
-            for unit, state in self.runner.state.items()
-        }
+    def take(self, found: pa.Table) -> None:
+        """Results, or views, of a batch."""
+        self.out += found.to_batches() if found.num_rows else []
 
     def rows(self) -> list[Row]:
         """The result over everything so far, as Spark would merge it."""
@@ -83,7 +59,7 @@ class InProcessQuery:
         return rows_in(query(self._finish_sql(), out=pa.Table.from_batches(self.out)))
 
     def _finish_sql(self) -> str:
-        finish = self.plan.finish
+        finish = self.query.finish
         items = ", ".join(f'{_duck(sql)} AS "i{n}"' for n, (sql, _) in enumerate(finish.items))
         source = "out"
         if finish.distinct:
@@ -118,24 +94,22 @@ def run_query(
     first = next(step for step in script if isinstance(step, Batch))
     running = InProcessQuery(
         text,
-        {"r": first.left.schema, "s": first.right.schema},
+        dict(zip(NAMES, (table.schema for table in first.tables), strict=True)),
         time=time,
         options=options,
         chunk_rows=chunk_rows,
         hashes=hashes,
     )
 
-    def run(step: Batch) -> None:
-        tables = {"r": step.left, "s": step.right}
-        running.batch([tables[stream] for stream in running.streams], step.watermark)
-
-    def attempt(step: Batch) -> None:
-        before, out = running.stored(), list(running.out)
-        run(step)
-        running.restart(before)
-        running.out = out
-
-    play(script, run=run, attempt=attempt, restart=running.restart)
+    places = [NAMES.index(stream) for stream in running.streams]
+    ordered = [
+        Batch(*(step.tables[place] for place in places), watermark=step.watermark)
+        if isinstance(step, Batch)
+        else step
+        for step in script
+    ]
+    for found in running.play(ordered):
+        running.take(found)
     return running
 
 
@@ -144,9 +118,9 @@ def expected_query(
 ) -> list[Row]:
     """What DuckDB makes of its own text over all rows that were on time."""
     tables: dict[str, Any] = {}
-    for name, side in (("r", "left"), ("s", "right")):
+    for place, name in enumerate(NAMES):
         pieces = [
-            on_time(getattr(step, side), (time or {}).get(name), step.watermark)
+            on_time(step.tables[place], (time or {}).get(name), step.watermark)
             for step in script
             if isinstance(step, Batch)
         ]

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 
 
 @functools.cache
-def settle() -> None:
+def freeze_loaded_modules() -> None:
     """Called at the end of a task: what the first one has loaded is no longer looked at.
 
     Modules, classes and code stay for the life of the process; what later tasks make is collected

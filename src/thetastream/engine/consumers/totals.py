@@ -10,14 +10,22 @@ import numpy as np
 import pyarrow as pa
 
 from thetastream import arrow
-from thetastream.engine.cells import Cells, Sides, ranks_of
+from thetastream.engine.consumers.cells import Cells, Sides, ranks_of
 from thetastream.errors import SumOverflowError
 from thetastream.index import operands
 from thetastream.index.encoding import Int64s
 from thetastream.index.fold import Array, Op, by_group
 from thetastream.index.operands import Groups
 from thetastream.index.part import Tuples
-from thetastream.spec import NEWEST, Fold, JoinSpec, Measure, group_column, measure_column
+from thetastream.spec import (
+    NEWEST,
+    Fold,
+    JoinSpec,
+    Measure,
+    ViewSpec,
+    group_column,
+    measure_column,
+)
 
 _SUM_DIGITS = 38
 _VIEW_ROWS = 1 << 20
@@ -43,10 +51,9 @@ class Partial(NamedTuple):
 class Totals:
     """Counts, sums and extremes by group, put together as late as memory allows."""
 
-    def __init__(self, spec: JoinSpec) -> None:
-        assert spec.view is not None
+    def __init__(self, spec: JoinSpec, view: ViewSpec) -> None:
         self._spec = spec
-        self._view = spec.view
+        self._view = view
         self._partials: list[Partial] = []
         self._rows = self._bytes = 0
 

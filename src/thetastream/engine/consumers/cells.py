@@ -14,23 +14,22 @@ from thetastream.index.fold import Array, Op, by_group, gather, scatter
 from thetastream.index.operands import Groups, Ranks, Selection
 from thetastream.index.part import Tuples
 from thetastream.index.probe import Found, Pairs
-from thetastream.spec import Fold, JoinSpec, Measure, carried_column
+from thetastream.spec import Fold, JoinSpec, Measure, ViewSpec, carried_column
 
 
 class Side:
     """One side of a probe, as the view sees it."""
 
-    def __init__(self, spec: JoinSpec, stream: int, tuples: Tuples) -> None:
-        assert spec.view is not None
+    def __init__(self, spec: JoinSpec, view: ViewSpec, stream: int, tuples: Tuples) -> None:
         self.stream = stream
         self.tuples = tuples
         self._spec = spec
-        self._view = spec.view
+        self._view = view
         self._time = spec.streams[stream].time
 
     def of(self, tuples: Tuples) -> Side:
         """The same side with other tuples."""
-        return Side(self._spec, self.stream, tuples)
+        return Side(self._spec, self._view, self.stream, tuples)
 
     def values(self, number: int, rows: Int64s) -> pa.Array:
         """A column's values of some tuples."""
@@ -145,7 +144,7 @@ def listed(pairs: Pairs, groups: tuple[Groups, Groups], whole: Operands) -> Cell
     return Cells(pairs[0][members], pairs[1][members], _each(folded, whole))
 
 
-def gathered(found: Found, probing: Groups, whole: Operands, stored: int) -> Cells:
+def fold_by_probing(found: Found, probing: Groups, whole: Operands, stored: int) -> Cells:
     """Folds over each range, then by the probing tuples' groups; all partners are of one group."""
     counts = found.end - found.begin
     groups, members, cells = np.unique(

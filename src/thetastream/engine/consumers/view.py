@@ -15,8 +15,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from thetastream.engine.cells import Operands, Side, Sides, gathered, listed, operands_of, scattered
-from thetastream.engine.totals import Totals
+from thetastream.engine.consumers.cells import (
+    Operands,
+    Side,
+    Sides,
+    fold_by_probing,
+    listed,
+    operands_of,
+    scattered,
+)
+from thetastream.engine.consumers.totals import Totals
+from thetastream.errors import OptionError
 from thetastream.index.encoding import Bools, Int64s
 from thetastream.index.operands import Selection
 from thetastream.index.part import Part, Tuples
@@ -34,18 +43,23 @@ class View:
     """The view of one unit over one batch."""
 
     def __init__(self, spec: JoinSpec) -> None:
-        assert spec.view is not None
+        if spec.view is None:
+            raise OptionError("the join has no view")
         self._spec = spec
         self._view = spec.view
-        self._totals = Totals(spec)
+        self._compared = spec.edge(0, 1).compared
+        self._totals = Totals(spec, spec.view)
 
     def add(self, stream: int, tuples: Tuples, part: Part, found: Found, limit: int) -> int:
         """Take in the results of tuples of `stream` that probe a part; how many there are."""
-        sides = (Side(self._spec, stream, tuples), Side(self._spec, 1 - stream, part))
+        sides = (
+            Side(self._spec, self._view, stream, tuples),
+            Side(self._spec, self._view, 1 - stream, part),
+        )
         found = found.take(np.flatnonzero(found.end > found.begin))
         sure, others = found.split(part)
         mixed: list[Found] = []
-        if self._spec.verified:
+        if self._compared:
             sure, first = self._same_values(sides, part, sure)
             others, second = self._same_values(sides, part, others)
             mixed = [first, second]
@@ -71,7 +85,7 @@ class View:
         """Ranges whose pairs are looked at one by one."""
         results = 0
         for pairs in found.pairs(part, limit):
-            if self._spec.verified:
+            if self._compared:
                 equal = self._values_equal(sides[0], pairs[0], sides[1], pairs[1])
                 pairs = pairs[0][equal], pairs[1][equal]
             if len(pairs[0]):
@@ -88,7 +102,8 @@ class View:
         """
         ((key, bounds),) = found.pending
         selection = stored.tuples
-        assert isinstance(selection, Selection)
+        if not isinstance(selection, Selection):
+            raise TypeError("only a selection is narrowed")
         pairs = int((found.end - found.begin).sum())
         if pairs == 0:
             return 0
@@ -139,7 +154,7 @@ class View:
     def _values_equal(self, one: Side, ones: Int64s, two: Side, twos: Int64s) -> Bools:
         """Where the values that were hashed are equal, row by row."""
         same = np.ones(len(ones), dtype=bool)
-        for columns in self._spec.verified:
+        for columns in self._compared:
             left = one.values(columns[one.stream], ones)
             right = two.values(columns[two.stream], twos)
             same &= np.asarray(pc.equal(left, right).fill_null(False))
@@ -194,7 +209,7 @@ class View:
             return
         whole = self._operands(sides, pairs)
         if stored.total == 1:
-            self._totals.add(sides, gathered(found, probing, whole, int(stored.members[0])))
+            self._totals.add(sides, fold_by_probing(found, probing, whole, int(stored.members[0])))
         elif len(present) == 1:
             self._totals.add(sides, scattered(found, stored, whole, size))
         elif by_probing <= by_stored:
@@ -216,7 +231,9 @@ class View:
                 some = some.take(np.flatnonzero(some.end > some.begin))
                 if len(some.rows):
                     narrowed = [[o.only(members) if o.side else o for o in own] for own in whole]
-                    self._totals.add(sides, gathered(some, probing, narrowed, int(members[0])))
+                    self._totals.add(
+                        sides, fold_by_probing(some, probing, narrowed, int(members[0]))
+                    )
 
     def _fold_pairs(self, sides: Sides, pairs: Pairs) -> None:
         by_time = self._view.slice is not None

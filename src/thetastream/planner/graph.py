@@ -1,18 +1,16 @@
-"""The join graph of a predicate over three and more streams.
+"""The join graph of a predicate over two and more streams.
 
-It has an edge for each two streams that the predicate compares. Each edge is planned like a join of
-its two streams; what more of them have in common is checked last, by Spark.
+It has an edge for each two streams that the predicate compares. Each edge is planned by itself;
+what more streams have in common is checked last, by Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from thetastream.errors import OptionError, WindowError
-from thetastream.graph import rank
-from thetastream.options import JoinOptions
 from thetastream.planner.conjuncts import (
     Conjunct,
     ConjunctClass,
@@ -20,63 +18,67 @@ from thetastream.planner.conjuncts import (
     require_boolean,
     split,
 )
+from thetastream.planner.edges import EdgePlan, EdgePlanner, stream_spec
 from thetastream.planner.equalities import equality_form
-from thetastream.planner.expression import (
-    Column,
-    Comparison,
-    Expr,
-    conjunction,
-    moved,
-    streams_of,
-)
+from thetastream.planner.expression import Column, Comparison, Expr, map_columns, streams_of
 from thetastream.planner.keys import KeyTable, Scope
-from thetastream.planner.names import Names
-from thetastream.planner.pair import PairPlanner
+from thetastream.planner.names import Carried, Names
 from thetastream.planner.request import Request
-from thetastream.spec import Equality, KeySpec, Range, Window
-
-Reach = list[list[int | None]]
+from thetastream.planner.window import window_range
+from thetastream.spec import (
+    Edge,
+    KeySpec,
+    RangeKind,
+    Reach,
+    StreamSpec,
+    Window,
+    is_windowed,
+    rank,
+    window_in,
+)
 
 
 @dataclass
-class EdgePlan:
-    """What became of the conjuncts between two streams."""
+class GraphEdge:
+    """Two streams of the graph, and what became of the conjuncts between them."""
 
-    tables: tuple[KeyTable, KeyTable]
-    equality: tuple[Equality, KeySpec, KeySpec] | None
-    """With the keys of both sides, whose places differ from those among all keys of a stream."""
-    ranges: tuple[tuple[Range, KeySpec, KeySpec], ...]
-    window: Window | None
+    plan: EdgePlan
     recheck: list[Expr]
     reports: dict[Expr, Conjunct]
-    joined: bool
+    """Both of the conjuncts of the predicate itself."""
     stated: frozenset[ConjunctClass]
     """The classes of the conjuncts that the predicate itself has between the two."""
+    joined: bool
 
     @property
     def rank(self) -> int:
         """How few pairs the predicate itself lets through: the lower, the fewer."""
-        equality = self.equality is not None and ConjunctClass.EQUALITY in self.stated
-        return rank(equality, {item.kind for item, _, _ in self.ranges}, bool(self.stated))
+        edge = self.plan.edge
+        equality = edge.equality is not None and ConjunctClass.EQUALITY in self.stated
+        return rank(equality, {item.kind for item in edge.ranges}, bool(self.stated))
 
 
-def join_graph(tree: Expr, scope: Scope, request: Request) -> Graph:
-    """The join graph of a predicate."""
-    graph = Graph(tree, scope, request)
+def join_graph(tree: Expr, scope: Scope, request: Request, *, verify: bool = False) -> Graph:
+    """The join graph of a predicate.
+
+    `verify` lets the units compare what was hashed, instead of Spark on each result.
+    """
+    graph = Graph(tree, scope, request, verify)
     if request.time and not graph.windowed:
         # Without a window the event time is a column like any other, and may be NULL.
-        return Graph(tree, scope, request.untimed())
+        return Graph(tree, scope, request.untimed(), verify)
     return graph
 
 
 class Graph:
     """The join graph of a predicate over any number of streams."""
 
-    def __init__(self, tree: Expr, scope: Scope, request: Request) -> None:
+    def __init__(self, tree: Expr, scope: Scope, request: Request, verify: bool = False) -> None:
         self.scope = scope
         self.request = request
+        self.verify = verify
         names = scope.names
-        if isinstance(request.within, tuple):
+        if isinstance(request.within, tuple) and len(names.streams) > 2:
             raise WindowError(
                 f"within={request.within!r} is for two streams, and there are {len(names.streams)}",
                 hint="give one length: the newest and the oldest member of a result are at most"
@@ -98,7 +100,8 @@ class Graph:
                 mine[min(used[0], other), max(used[0], other)].append(item)
             else:
                 self._last(item, used)
-        implied = self._implied()
+        # Of two streams all that follows between them is said already.
+        implied = self._implied() if self.count > 2 else {}
         self.edges = {
             pair: self._edge(pair, mine[pair], implied.get(pair, [])) for pair in self.pairs
         }
@@ -161,57 +164,52 @@ class Graph:
 
     def _edge(
         self, pair: tuple[int, int], conjuncts: list[Expr], implied: list[Comparison]
-    ) -> EdgePlan:
-        names = self.scope.names
-        own = Names(
-            {names.streams[stream]: names.columns[stream] for stream in pair},
-            case_sensitive=self.scope.analyst.case_sensitive,
-        )
-        scope = Scope(self.scope.text, own, self.scope.analyst, self.scope.fixed_zone)
+    ) -> GraphEdge:
+        names, scope = self.scope.names, self.scope
         places = {stream: place for place, stream in enumerate(pair)}
+        if self.count > 2:
+            own = Names(
+                {names.streams[stream]: names.columns[stream] for stream in pair},
+                case_sensitive=scope.analyst.case_sensitive,
+            )
+            scope = Scope(scope.text, own, scope.analyst, scope.fixed_zone)
 
         def local(column: Column) -> Column:
             return replace(column, stream=places[column.stream])
 
-        origin = {moved(item, local): item for item in conjuncts}
-        extra = [item for item in (moved(one, local) for one in implied) if item not in origin]
-        options = JoinOptions(archive_period=self.request.options.archive_period)
-        planner = PairPlanner(scope, self.request.between(own.streams, options))
-        spec = planner.plan(conjunction([*origin, *extra])).spec
-        keys = [table.specs for table in planner.tables]
-        equality = None
-        if spec.equality is not None:
-            left, right = keys[0][spec.equality.left], keys[1][spec.equality.right]
-            equality = (spec.equality, left, right)
+        origin = {map_columns(item, local): item for item in conjuncts}
+        extra = [
+            item for item in (map_columns(one, local) for one in implied) if item not in origin
+        ]
+        request = self.request.between([names.streams[stream] for stream in pair])
+        plan = EdgePlanner(scope, request, verify=self.verify).plan([*origin, *extra])
         stated = frozenset(
             report.kind
-            for item, report in planner.reports.items()
+            for item, report in plan.reports.items()
             if item in origin and len(report.streams) == 2
         )
-        return EdgePlan(
-            planner.tables,
-            equality,
-            tuple((item, keys[0][item.left], keys[1][item.right]) for item in spec.ranges),
-            spec.window,
-            [origin[item] for item in planner.recheck if item in origin],
+        return GraphEdge(
+            plan,
+            [origin[item] for item in plan.recheck if item in origin],
             {
                 origin[item]: replace(report, streams=streams_of(origin[item]))
-                for item, report in planner.reports.items()
+                for item, report in plan.reports.items()
                 if item in origin
             },
-            bool(extra) or bool(stated),
             stated,
+            joined=bool(extra) or bool(stated) or self.count == 2,
         )
 
     # -- times ----------------------------------------------------------------------------------
 
     def _reach(self) -> Reach:
         """How much later one stream's tuple may be than another's, in a result."""
-        reach: Reach = [[None] * self.count for _ in range(self.count)]
+        reach: list[list[int | None]] = [[None] * self.count for _ in range(self.count)]
         for (one, two), edge in self.edges.items():
-            if edge.window is not None:
-                reach[one][two] = edge.window.high
-                reach[two][one] = None if edge.window.low is None else -edge.window.low
+            window = edge.plan.window
+            if window is not None:
+                reach[one][two] = window.high
+                reach[two][one] = None if window.low is None else -window.low
         for middle in range(self.count):
             for one in range(self.count):
                 for two in range(self.count):
@@ -229,8 +227,9 @@ class Graph:
                     detail=f"  {self.scope.text}",
                     hint="compare the time ranges in the predicate with each other",
                 )
-        open_ended = any(reach[i][j] is None for i, j in self.pairs) or any(
-            reach[j][i] is None for i, j in self.pairs
+        open_ended = self.count > 2 and (
+            any(reach[i][j] is None for i, j in self.pairs)
+            or any(reach[j][i] is None for i, j in self.pairs)
         )
         if open_ended and not self.request.options.full_history:
             raise WindowError(
@@ -239,23 +238,22 @@ class Graph:
                 hint='add within="10 minutes", or ask for the full history with'
                 " options=ts.JoinOptions(full_history=True)",
             )
-        return reach
+        return tuple(tuple(row) for row in reach)
 
     @property
     def windowed(self) -> bool:
         """Whether time limits anything at all."""
-        return any(length is not None for row in self.reach for length in row)
+        return is_windowed(self.reach)
 
     def window(self, one: int, two: int) -> Window | None:
         """What is known of the times of two streams, the lower number first."""
-        there, back = self.reach[one][two], self.reach[two][one]
-        if there is None and back is None:
-            return None
-        return Window(low=None if back is None else -back, high=there)
+        return window_in(self.reach, one, two)
 
     def _check_connected(self) -> None:
         """Refuse a stream that nothing is compared with, unless that was asked for."""
         names = self.scope.names.streams
+        if self.count == 2:
+            return
         reached = {0}
         while True:
             more = {
@@ -282,7 +280,58 @@ class Graph:
 
     # -- streams --------------------------------------------------------------------------------
 
-    def filters(self, stream: int) -> list[str]:
+    def streams(self, carried: Sequence[Carried]) -> tuple[StreamSpec, ...]:
+        """The streams, with the columns that results carry and all keys."""
+        self.scope.names.carry(carried, self.recheck)
+        return tuple(self._stream(number, carried[number]) for number in range(self.count))
+
+    def _stream(self, number: int, carried: Carried) -> StreamSpec:
+        names = self.scope.names
+        columns = [names.columns[number][index] for index in names.carried[number]]
+        columns += carried.values
+        for pair, edge in self.edges.items():
+            if number in pair:
+                hashed = [both[pair.index(number)] for both in edge.plan.compared]
+                columns += [column for column in dict.fromkeys(hashed) if column not in columns]
+        timed = names.streams[number] in self.request.time
+        name, keys = names.streams[number], self.keys(number)
+        return stream_spec(name, columns, keys, self._filters(number), timed=timed)
+
+    def spec_edges(self, streams: Sequence[StreamSpec]) -> tuple[Edge, ...]:
+        """The edges, with the places that their keys have among all keys of a stream."""
+        return tuple(self._spec_edge(pair, streams) for pair in self.pairs)
+
+    def _spec_edge(self, pair: tuple[int, int], streams: Sequence[StreamSpec]) -> Edge:
+        edge = self.edges[pair]
+        first, second = (table.specs for table in edge.plan.tables)
+        places = [
+            [self.keys(stream).index(key) for key in keys]
+            for stream, keys in zip(pair, (first, second), strict=True)
+        ]
+        found = [
+            replace(item, left=places[0][item.left], right=places[1][item.right])
+            for item in edge.plan.edge.ranges
+        ]
+        window = self.window(*pair)
+        if window is not None and all(item.kind is not RangeKind.TIME for item in found):
+            found.append(window_range(window, 0, 0))
+        equality = edge.plan.edge.equality
+        if equality is not None:
+            left, right = places[0][equality.left], places[1][equality.right]
+            equality = replace(equality, left=left, right=right)
+        compared = tuple(
+            (streams[pair[0]].columns.index(left), streams[pair[1]].columns.index(right))
+            for left, right in edge.plan.compared
+        )
+        return Edge(
+            streams=pair,
+            equality=equality,
+            ranges=tuple(found),
+            joined=edge.joined,
+            compared=compared,
+        )
+
+    def _filters(self, stream: int) -> list[str]:
         """The conditions on one stream's rows."""
         found = _each(table.filters for table in self._tables(stream))
         name = self.scope.names.streams[stream]
@@ -301,7 +350,7 @@ class Graph:
     def _tables(self, stream: int) -> Iterator[KeyTable]:
         for pair, edge in self.edges.items():
             if stream in pair:
-                yield edge.tables[pair.index(stream)]
+                yield edge.plan.tables[pair.index(stream)]
 
     def recheck_sql(self) -> str | None:
         """What Spark evaluates on the results."""

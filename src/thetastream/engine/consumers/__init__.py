@@ -1,0 +1,26 @@
+"""What is made of the pairs that meet in a unit: results, aggregates, or packs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from thetastream.engine.protocol import Instruction
+from thetastream.index.part import Part, Tuples
+from thetastream.index.probe import Found
+from thetastream.spec import Meeting
+
+
+class Consumer(Protocol):
+    """Takes what a meeting finds."""
+
+    def take(
+        self, meeting: Meeting, tuples: Tuples, part: Part, found: Found
+    ) -> Iterator[Instruction]:
+        """New tuples and where in a part of the stored ones their partners are."""
+
+    def met(self) -> Iterator[Instruction]:
+        """These tuples have met all that is stored."""
+
+    def finish(self) -> Iterator[Instruction]:
+        """All tuples of the batch have."""

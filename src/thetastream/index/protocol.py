@@ -1,0 +1,95 @@
+"""What an index is: entries in immutable parts, which it adds, searches, merges and drops.
+
+An index holds metadata only. Parts are made, read and given up through the workspace of the unit,
+so that an index does no IO and its state is a small value. Another kind of index is another file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from thetastream.index.part import PartMeta
+
+Entries_contra = TypeVar("Entries_contra", contravariant=True)
+Part_co = TypeVar("Part_co", bound="Stored", covariant=True)
+
+
+class Stored(Protocol):
+    """A part of an index, of tuples or of packs."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def pairs(self) -> int:
+        """Intermediate results in it."""
+
+    @property
+    def nbytes(self) -> int:
+        """Arrow bytes."""
+
+    @property
+    def low(self) -> tuple[int, ...]:
+        """The smallest value of each key."""
+
+    @property
+    def high(self) -> tuple[int, ...]:
+        """The largest value of each key."""
+
+    def to_bytes(self, *, compress: bool = False) -> pa.Buffer:
+        """The part as it is stored."""
+
+
+class Decoder(Protocol):
+    """Reads parts back."""
+
+    @property
+    def what(self) -> str:
+        """What is in a part, for messages."""
+
+    def decode(self, data: pa.Buffer | bytes) -> Stored:
+        """The part in stored bytes."""
+
+
+class Workspace(Protocol):
+    """Where the parts of one index are, for the time of a batch."""
+
+    def make(self, part: Stored) -> PartMeta:
+        """Take in a new part; it is written at the end of the batch, if it is still needed."""
+
+    def load(self, meta: PartMeta) -> Stored:
+        """A part."""
+
+    def drop(self, metas: list[PartMeta]) -> None:
+        """The parts are no longer needed."""
+
+
+class Index(Decoder, Protocol):
+    """Stored entries that can be searched."""
+
+    def restore(self, state: Any) -> None:
+        """Go on from what `state` gave."""
+
+    def state(self) -> Any:
+        """All that it knows, as JSON takes it."""
+
+    def parts(self) -> Iterator[PartMeta]:
+        """All live parts."""
+
+    @property
+    def runs(self) -> int:
+        """How many pieces a search has to visit at most."""
+
+    def expire(self, watermark: int | None, space: Workspace) -> None:
+        """Drop what nothing to come can match."""
+
+    def merge(self, space: Workspace) -> None:
+        """Put parts together that are better searched as one."""
+
+    def rename(self, written: dict[str, PartMeta]) -> None:
+        """Parts that were made have been written under other names."""
+
+    def validate(self) -> None:
+        """Refuse a state that no sequence of batches leads to."""

@@ -1,0 +1,44 @@
+"""The topologies, and how large one is."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from thetastream.errors import OptionError
+
+
+class Routing(enum.StrEnum):
+    """The topologies, by the name that JoinOptions takes.
+
+    >>> ts.JoinOptions(topology=ts.Routing.CONTRAND).topology == "contrand"
+    True
+    """
+
+    HASH = "hash"
+    CONTRAND = "contrand"
+    RANDOM = "random"
+    BAND = "band"
+    MATRIX = "matrix"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutingSpec:
+    """A topology and its size: what a table is made of."""
+
+    routing: Routing
+    units: tuple[int, ...]
+    """Units that store each stream (BiStream's m and n); of a matrix, its rows and columns."""
+    subgroups: tuple[int, ...] = ()
+    """ContRand's d and e."""
+
+    def __post_init__(self) -> None:
+        if min(self.units) < 1:
+            raise OptionError("every stream has at least one unit")
+        fits = len(self.subgroups) == len(self.units) and all(
+            1 <= groups <= count for groups, count in zip(self.subgroups, self.units, strict=True)
+        )
+        if (self.routing is Routing.CONTRAND) != bool(self.subgroups) or (
+            self.subgroups and not fits
+        ):
+            raise OptionError("ContRand has subgroups of at least one unit, and nothing else has")

@@ -1,0 +1,157 @@
+"""How a join is carried out: what is stored where, and who meets what is stored.
+
+A stage is units that work at the same time. A unit stores tuples of some of the streams; tuples of
+the others visit it. Two streams take one stage, in which each stream's new tuples meet the other's
+stored ones and the pairs are results. TriJoin's symmetric scheme takes one stage with three stores,
+whose meetings leave packs behind for the third stream to complete; the semi-symmetric scheme takes
+two stages, and the packs of one meeting of the first go on to the second.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from thetastream.errors import OptionError
+from thetastream.spec.edges import SortOrder
+
+GROUPS = 5040
+"""Groups that the tuples of a store are in, however many units there are. Units take whole groups,
+so that there is room for a fair share of up to a thousand of them; every number up to ten divides
+it."""
+
+
+class Grouping(enum.StrEnum):
+    """What decides the group of a stored tuple."""
+
+    KEY = "key"
+    BUCKET = "bucket"
+    """The bucket of a key: its axis is cut into pieces of one width."""
+    CONTENT = "content"
+    """All of the tuple: random, yet the same when a task runs again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupBy:
+    """How the tuples of a store are divided into groups."""
+
+    kind: Grouping
+    key: int | None = None
+    width: int | float | None = None
+    """Of a bucket, in units of the key."""
+    groups: int = GROUPS
+
+    def __post_init__(self) -> None:
+        if (self.key is None) != (self.kind is Grouping.CONTENT):
+            raise OptionError("tuples are grouped by a key or a bucket of it, or by all they have")
+        if (self.width is None) == (self.kind is Grouping.BUCKET):
+            raise OptionError("buckets have a width, and nothing else has")
+        if self.width is not None and not self.width > 0:
+            raise OptionError(f"a bucket cannot be {self.width} wide")
+        if self.groups < 1:
+            raise OptionError("there is at least one group")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """How long the entries of an index are kept."""
+
+    time: int | None = None
+    """The key that is their time."""
+    keeps: int | None = None
+    """Microseconds after that time in which they can still match; None for ever."""
+    period: int | None = None
+    """The archive period."""
+    life: int = 0
+    """Microseconds that they may well live, where the other two do not say so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store:
+    """The stored tuples of one stream."""
+
+    stream: int
+    group_by: GroupBy
+    order: SortOrder
+    retention: Retention
+    index: str = "sorted"
+    """The kind of index that holds them."""
+
+
+class Then(enum.StrEnum):
+    """What becomes of the pairs of a meeting."""
+
+    EMIT = "emit"
+    """They are results."""
+    PACK = "pack"
+    """They stay as packs, which the third stream completes."""
+    FORWARD = "forward"
+    """They stay as packs, and go on to the next stage as well."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """New tuples of one stream meet the stored ones of another."""
+
+    new: int
+    stored: int
+    then: Then
+    hub: int | None = None
+    """The stream whose tuples are the hubs of the packs: the third stream looks for them."""
+
+    def __post_init__(self) -> None:
+        if self.new == self.stored:
+            raise OptionError("a stream does not meet itself")
+        if (self.hub in (self.new, self.stored)) != self.packs:
+            raise OptionError("packs have a hub of one of the two streams, results have none")
+
+    @property
+    def packs(self) -> bool:
+        """Whether pairs stay as packs."""
+        return self.then is not Then.EMIT
+
+    @property
+    def third(self) -> int:
+        """The stream that completes the packs, of three."""
+        return 3 - self.new - self.stored
+
+    @property
+    def member(self) -> int:
+        """The stream whose tuples are the hubs' partners."""
+        return self.new if self.hub == self.stored else self.stored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Units that work at the same time."""
+
+    number: int
+    stores: tuple[Store, ...]
+    meetings: tuple[Meeting, ...]
+
+    def place(self, stream: int) -> int | None:
+        """Where among the stores a stream's is."""
+        for place, store in enumerate(self.stores):
+            if store.stream == stream:
+                return place
+        return None
+
+    def meeting(self, new: int, stored: int) -> Meeting | None:
+        """The meeting of two streams."""
+        for meeting in self.meetings:
+            if (meeting.new, meeting.stored) == (new, stored):
+                return meeting
+        return None
+
+    def visits(self, stream: int, stored: int) -> bool:
+        """Whether tuples of a stream visit a store: to meet its tuples, or to complete packs."""
+        return any(
+            meeting.stored == stored
+            and (meeting.new == stream or (meeting.packs and meeting.third == stream))
+            for meeting in self.meetings
+        )
+
+    @property
+    def packing(self) -> tuple[Meeting, ...]:
+        """The meetings that leave packs behind."""
+        return tuple(meeting for meeting in self.meetings if meeting.packs)

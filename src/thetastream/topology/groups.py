@@ -1,0 +1,113 @@
+"""The group of a stored tuple, and the groups in which a visitor's partners may be.
+
+Groups are what units share among themselves: `thetastream.topology.table` says which unit has which
+group, and nothing here depends on it. The one invariant: the group of a stored tuple is among those
+that each of its possible partners reaches.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from thetastream.index.bounds import interval
+from thetastream.index.encoding import INT64_MAX, Bools, Int64s, decode_floats
+from thetastream.index.part import Tuples
+from thetastream.spec import Edge, Grouping, JoinSpec, Store
+from thetastream.topology.content import content_hash
+from thetastream.topology.hashing import dealt, mixed, scaled
+
+MOST_BUCKETS = 8
+"""A tuple whose band touches more buckets than this visits every unit."""
+
+_FARTHEST = 2.0**62
+
+
+class Reached(NamedTuple):
+    """Which visitors reach which groups."""
+
+    rows: Int64s
+    groups: Int64s
+    everywhere: Bools | None = None
+    """Visitors that reach all groups."""
+
+
+def group_of(spec: JoinSpec, store: Store, tuples: Tuples) -> Int64s:
+    """The group of each tuple of the store's stream."""
+    by = store.group_by
+    if by.key is None:
+        return scaled(content_hash(tuples), by.groups)
+    keys = tuples.keys[by.key]
+    if by.kind is Grouping.BUCKET:
+        keys = _buckets(spec, store, keys)
+    return scaled(dealt(keys), by.groups)
+
+
+def is_sent_by_content(edge: Edge, store: Store) -> bool:
+    """Whether the other stream's tuples know the groups of their partners in the store."""
+    by = store.group_by
+    if by.key is None:
+        return False
+    if by.kind is Grouping.BUCKET:
+        return edge.band_on(store.stream, by.key) is not None
+    equality = edge.equality
+    return equality is not None and equality.of(edge.side(store.stream)) == by.key
+
+
+def reached(spec: JoinSpec, store: Store, visitor: int, tuples: Tuples) -> Reached | None:
+    """The groups of a store that tuples of another stream reach; None for all of them."""
+    by, edge = store.group_by, spec.edge(visitor, store.stream)
+    if by.key is None or not is_sent_by_content(edge, store):
+        return None
+    side = edge.side(visitor)
+    if by.kind is Grouping.KEY:
+        assert edge.equality is not None
+        groups = scaled(dealt(tuples.keys[edge.equality.of(side)]), by.groups)
+        return Reached(np.arange(len(tuples), dtype=np.int64), groups)
+    rule = edge.band_on(store.stream, by.key)
+    assert rule is not None
+    own = rule.of(side)
+    reach = interval(rule, side == 0, tuples.keys[own], spec.streams[visitor].keys[own])
+    first, last = _buckets(spec, store, reach.first), _buckets(spec, store, reach.last)
+    return _touched(first, last, by.groups)
+
+
+def spread(tuples: Tuples) -> Int64s:
+    """A number for each tuple, to choose among units that are as good: random, yet repeatable."""
+    return mixed(content_hash(tuples)).view(np.int64)
+
+
+def _buckets(spec: JoinSpec, store: Store, keys: Int64s) -> Int64s:
+    by = store.group_by
+    assert by.key is not None
+    assert by.width is not None
+    floating = spec.streams[store.stream].keys[by.key].encoding.floating
+    return buckets(keys, by.width, floating=floating)
+
+
+def buckets(keys: Int64s, width: int | float, *, floating: bool) -> Int64s:
+    """The bucket of each key; `floating`: whether the keys encode floats."""
+    if not floating:
+        return np.floor_divide(keys, np.int64(min(width, INT64_MAX)))
+    with np.errstate(invalid="ignore", over="ignore"):
+        scale = np.floor(decode_floats(keys) / width)
+    # NaN decodes from either end of the encoding, and stays at that end.
+    scale = np.where(np.isnan(scale), np.where(keys > 0, np.inf, -np.inf), scale)
+    return np.clip(scale, -_FARTHEST, _FARTHEST).astype(np.int64)
+
+
+def _touched(first: Int64s, last: Int64s, groups: int) -> Reached:
+    """The groups of the buckets from first to last; an interval that ends before it begins has
+    none."""
+    # In unsigned integers a distance wraps to itself, however far the ends are apart.
+    distance = last.view(np.uint64) - first.view(np.uint64)
+    some = last >= first
+    wide = some & (distance >= np.uint64(MOST_BUCKETS))
+    near = np.flatnonzero(some & ~wide)
+    steps = distance[near].astype(np.int64) + 1
+    rows = np.repeat(near, steps)
+    ends = np.cumsum(steps)
+    offset = np.arange(len(rows), dtype=np.int64) - np.repeat(ends - steps, steps)
+    found = scaled(dealt(first[rows] + offset), groups)
+    return Reached(rows, found, wide if wide.any() else None)
