@@ -9,10 +9,8 @@ import pyarrow as pa
 import pytest
 
 from thetastream.engine.runner import Runner
-from thetastream.engine.trirunner import TriRunner
 from thetastream.options import JoinOptions
-from thetastream.testing import Batch, expected_rows, multiset, run_script
-from thetastream.testing.inprocess import Batch, expected_rows, run_script
+from thetastream.testing.inprocess import Batch, expected_rows, multiset, run_script
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -44,7 +42,7 @@ def watermark(number: int) -> int:
     return START + number * STEP - 5 * SECOND
 
 
-def stored(runner: Runner | TriRunner) -> list[int]:
+def stored(runner: Runner) -> list[int]:
     """The rows, or packs, that are stored after each batch."""
     units = len({report.unit for report in runner.reports})
     found = [report.stored_rows for report in runner.reports]
@@ -104,7 +102,7 @@ def three_streams(predicate: str, ahead: int) -> list[int]:
     join = run_script(predicate, steps, within="10 seconds", time="t", options=options)
     expected = expected_rows(predicate, steps, within="10 seconds", time="t")
     assert multiset(join.rows) == multiset(expected)
-    (runner,) = join.runners
+    (runner,) = join.join.runners
     return stored(runner)
 
 

@@ -226,7 +226,7 @@ def test_late_rows_are_counted_once(script: list[Any], case: Case) -> None:
     place = SCHEMA.get_field_index("t")
     for batch in script:
         if isinstance(batch, Batch) and batch.watermark is not None:
-            for stream, table in enumerate((batch.left, batch.right)):
+            for stream, table in enumerate(batch.tables):
                 travelling = outcome.join.duck.derive(stream, table)
                 times = travelling.column(f"c_{place}").cast(pa.int64()).to_numpy()
                 late += int((times < batch.watermark).sum())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -122,7 +121,7 @@ def test_any_aggregation(data: st.DataObject) -> None:
     time = TIMES if within is not None else {}
     every = data.draw(st.sampled_from([1, 1, 3]))
     last = [step for step in script if isinstance(step, Batch)][-1]
-    nothing = replace(last, left=last.left.slice(0, 0), right=last.right.slice(0, 0))
+    nothing = Batch(*(table.slice(0, 0) for table in last.tables), watermark=last.watermark)
     # What is kept back leaves with one of the batches after the last.
     script += [nothing] * (every - 1)
     running = run_query(
@@ -440,7 +439,7 @@ def test_views_wait_for_their_batches() -> None:
     running = run_query(text, script[:1], options=JoinOptions(update_batches=2))
     for step in script[1:]:
         sent.append(len(running.out))
-        running.batch([step.left, step.right], None)
+        running.batch(step.tables, None)
     sent.append(len(running.out))
     assert sent[0] == 0
     assert 0 < sent[1] == sent[2] < sent[3]
@@ -457,8 +456,8 @@ def test_views_wait_for_their_batches() -> None:
 def test_items_without_a_name_are_called_what_they_are() -> None:
     script = script_of(1, [], [None], late=False)
     text = "SELECT upper(r.g), count(*), sum(s.n) + 1 FROM r, s WHERE r.k = s.k GROUP BY upper(r.g)"
-    names = [name for _, name in run_query(text, script).plan.finish.items]
+    names = [name for _, name in run_query(text, script).query.finish.items]
     assert names == ["upper(r.g)", "count(*)", "sum(s.n) + 1"]
     text = "SELECT window.end, window, -r.k FROM r, s WITHIN 1 s GROUP BY window(time, '1 s'), -r.k"
-    names = [name for _, name in run_query(text, script, time=TIMES).plan.finish.items]
+    names = [name for _, name in run_query(text, script, time=TIMES).query.finish.items]
     assert names == ["end", "window", "-r.k"]

@@ -16,7 +16,6 @@ import pytest
 from thetastream.engine.arrivals import SHOWN
 from thetastream.engine.protocol import Report
 from thetastream.options import JoinOptions
-from thetastream.testing import Batch, InProcessJoin
 from thetastream.testing.inprocess import Batch, InProcessJoin
 from thetastream.testing.queries import InProcessQuery
 
@@ -183,7 +182,7 @@ def test_three_streams_are_counted_once_each(predicate: str, scheme: Any) -> Non
         time="t",
         options=JoinOptions(units=2, scheme=scheme),
     )
-    join.batch(Arrivals(rows(1, 1, 2), rows(1, seconds=9), rows(*[3] * 5, seconds=20)))
+    join.batch(Batch(rows(1, 1, 2), rows(1, seconds=9), rows(*[3] * 5, seconds=20)))
     found = [report for runner in join.runners for report in runner.reports]
     counted, newest = Counter[str](), {}
     for report in found:

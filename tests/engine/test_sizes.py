@@ -5,6 +5,7 @@ The limits are made so small that rows of a few hundred bytes reach them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,14 +14,12 @@ import pyarrow as pa
 import pytest
 
 from thetastream import arrow
-from thetastream.engine import totals, triunit, unit
-from thetastream.engine.manifest import Manifest
-from thetastream.engine.runner import UnitState
-from thetastream.index import chain, layout
+from thetastream.engine.consumers import listing, packing, totals
+from thetastream.engine.runner import Place, Runner, UnitState
+from thetastream.index import chain, runs
 from thetastream.options import JoinOptions
 from thetastream.runtime import router
-from thetastream.testing import Batch, InProcessJoin, expected_rows, multiset, run_script
-from thetastream.testing.inprocess import Batch, expected_rows, run_script
+from thetastream.testing.inprocess import Batch, InProcessJoin, expected_rows, multiset, run_script
 from thetastream.testing.queries import expected_query, run_query
 
 SECOND = 1_000_000
@@ -41,13 +40,13 @@ class Watch:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     monkeypatch.setattr(arrow, "SAFE_BYTES", SAFE)
-    monkeypatch.setattr(layout, "PART_BYTES", PART)
-    monkeypatch.setattr(layout, "PACKS_BYTES", 4 * PART)
+    monkeypatch.setattr(runs, "PART_BYTES", PART)
+    monkeypatch.setattr(runs, "PACKS_BYTES", 4 * PART)
     monkeypatch.setattr(chain, "MERGED_PARTS", 16)
-    monkeypatch.setattr(triunit, "MEETING_BYTES", SAFE // 2)
+    monkeypatch.setattr(packing, "MEETING_BYTES", SAFE // 2)
     monkeypatch.setattr(totals, "_VIEW_BYTES", SAFE // 2)
     found = Watch()
-    concat, result_batch = arrow.concat, unit.result_batch
+    concat, result_batch = arrow.concat, listing.result_batch
 
     def watched(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         if len(batches) > 1:
@@ -61,8 +60,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
         return batch
 
     monkeypatch.setattr(arrow, "concat", watched)
-    monkeypatch.setattr(unit, "result_batch", made)
-    monkeypatch.setattr(triunit, "result_batch", made)
+    monkeypatch.setattr(listing, "result_batch", made)
     return found
 
 
@@ -106,6 +104,12 @@ def parts_of(join: InProcessJoin) -> list[int]:
     return found
 
 
+def stored_indexes(runner: Runner) -> list[Any]:
+    """The states of the indexes in the first unit's manifest."""
+    found: list[Any] = json.loads(runner.state[0, 0].manifest or "")["indexes"]
+    return found
+
+
 @pytest.mark.parametrize("within", [None, "40 seconds"])
 @pytest.mark.parametrize("predicate", ["r.k = s.k", "abs(r.n - s.n) <= 1 AND r.k <= s.k"])
 def test_two_streams(watch: Watch, predicate: str, within: str | None) -> None:
@@ -131,8 +135,8 @@ def test_a_huge_batch_is_several_runs(watch: Watch) -> None:
     again = run_script("r.k = s.k", steps, options=options, pieces=50)
     assert multiset(again.rows) == multiset(outcome.rows)
     assert watch.concatenated <= SAFE
-    manifest = Manifest.read(again.join.runner.state[0].manifest, again.join.spec)
-    assert all(len(sub.runs) > 1 for chain in manifest.chains for sub in chain.subs)
+    indexes = stored_indexes(again.join.runner)
+    assert all(len(sub["runs"]) > 1 for index in indexes for sub in index)
 
 
 def test_rows_too_large_to_be_merged_are_left_as_they_are(watch: Watch) -> None:
@@ -145,11 +149,11 @@ def test_rows_too_large_to_be_merged_are_left_as_they_are(watch: Watch) -> None:
     outcome = run_script("r.id = s.id", steps, options=options)
     assert multiset(outcome.rows) == multiset(expected_rows("r.id = s.id", steps))
     assert watch.concatenated <= SAFE
-    state = outcome.join.runner.state[0]
-    manifest = Manifest.read(state.manifest, outcome.join.spec)
-    listed = [part.id for one in manifest.chains for part in one.parts()]
+    state = outcome.join.runner.state[0, 0]
+    indexes = stored_indexes(outcome.join.runner)
+    listed = [part[0] for index in indexes for sub in index for run in sub["runs"] for part in run]
     assert sorted(listed) == sorted(state.parts), "each part is listed once"
-    runs = [len(run.parts) for sub in manifest.chains[0].subs for run in sub.runs]
+    runs = [len(run) for sub in indexes[0] for run in sub["runs"]]
     assert sum(runs) == 30
     assert len(runs) < 10, "they count as merged, and are not looked at in every batch"
 
@@ -173,12 +177,12 @@ def test_three_streams(watch: Watch, predicate: str, intermediate: Any, within: 
     assert multiset(join.rows) == multiset(expected)
     assert 0 < watch.concatenated <= SAFE
     assert watch.made <= SAFE
-    sizes = [size for runner in join.runners for size in packs_of(runner.state)]
+    sizes = [size for runner in join.join.runners for size in packs_of(runner.state)]
     assert sizes
     assert max(sizes) <= 1.5 * 4 * PART
 
 
-def packs_of(states: dict[int, UnitState]) -> list[int]:
+def packs_of(states: dict[Place, UnitState]) -> list[int]:
     """Arrow bytes of each stored part of packs of more than one pair."""
     found = []
     for state in states.values():

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thetastream.engine.manifest import FORMAT, Manifest
-from thetastream.engine.runner import Runner
 from thetastream.errors import (
     CorruptRunError,
     FingerprintError,
     ManifestVersionError,
     StateError,
 )
+from thetastream.index.part import PartMeta
 from thetastream.options import JoinOptions
 from thetastream.spec import JoinSpec, Routing
 from thetastream.testing import (
@@ -32,6 +32,7 @@ from thetastream.testing import (
     rows_of,
 )
 from thetastream.testing.cases import SCHEMA, SECOND, START, TIMES
+from thetastream.testing.duck import DuckJoin
 
 LEFT, RIGHT = rows_of(1, 40), rows_of(2, 40, first=1000)
 FIRST = Batch(left=LEFT.slice(0, 20), right=RIGHT.slice(0, 20))
@@ -59,6 +60,24 @@ def join_of(
     )
 
 
+def read(text: str | None, join: InProcessJoin, spec: JoinSpec | None = None) -> Manifest:
+    """The manifest, as the units of a join (or of another spec) read it."""
+    step = join.plan.tree.steps[0]
+    return Manifest.read(text, spec or step.spec, step.spec.stages[0], step.routing)
+
+
+def listed(manifest: Manifest, *indexes: int) -> list[PartMeta]:
+    """The parts of all indexes, or of some."""
+    return [
+        PartMeta.from_json(part)
+        for number, index in enumerate(manifest.indexes)
+        if not indexes or number in indexes
+        for sub in index
+        for run in sub["runs"]
+        for part in run
+    ]
+
+
 def after_a_batch(**given: Any) -> InProcessJoin:
     join = join_of(**given)
     join.batch(FIRST)
@@ -77,10 +96,10 @@ def test_a_manifest_survives_its_json() -> None:
     join = after_a_batch()
     for state in join.runner.state.values():
         assert state.manifest is not None
-        again = Manifest.read(state.manifest, join.spec)
-        assert again.write(join.spec) == state.manifest
-        listed = [part.id for chain in again.chains for part in chain.parts()]
-        assert sorted(listed) == sorted(state.parts)
+        again = read(state.manifest, join)
+        step = join.plan.tree.steps[0]
+        assert again.write(step.spec, step.spec.stages[0], step.routing) == state.manifest
+        assert sorted(part.id for part in listed(again)) == sorted(state.parts)
 
 
 def test_the_stored_parts_are_those_of_the_manifest_after_any_batch() -> None:
@@ -90,8 +109,7 @@ def test_the_stored_parts_are_those_of_the_manifest_after_any_batch() -> None:
         join.batch(Batch(left=rows, right=rows, watermark=START + number * 8 * SECOND))
         for state in join.runner.state.values():
             assert state.manifest is not None
-            manifest = Manifest.read(state.manifest, join.spec)
-            metas = {part.id: part for chain in manifest.chains for part in chain.parts()}
+            metas = {part.id: part for part in listed(read(state.manifest, join))}
             assert set(metas) == set(state.parts)
             assert all(len(state.parts[name]) == meta.bytes for name, meta in metas.items())
 
@@ -109,17 +127,19 @@ def test_a_manifest_of_another_version_is_refused(version: Any) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", "7", '"x"', '{"version": 1}'])
 def test_what_is_no_manifest_is_refused(text: str) -> None:
     join = after_a_batch()
-    join.runner.state[0].manifest = text
+    join.runner.state[0, 0].manifest = text
     with pytest.raises(StateError):
         join.batch(SECOND_BATCH)
 
 
-@pytest.mark.parametrize("missing", ["fingerprint", "sequence", "chains", "counters"])
+@pytest.mark.parametrize(
+    "missing", ["fingerprint", "sequence", "indexes", "counters", "table", "stage"]
+)
 def test_a_manifest_that_lacks_something_is_refused(missing: str) -> None:
     join = after_a_batch()
-    raw = json.loads(join.runner.state[0].manifest or "")
+    raw = json.loads(join.runner.state[0, 0].manifest or "")
     del raw[missing]
-    join.runner.state[0].manifest = json.dumps(raw)
+    join.runner.state[0, 0].manifest = json.dumps(raw)
     with pytest.raises(StateError):
         join.batch(SECOND_BATCH)
 
@@ -137,7 +157,7 @@ CHANGES: list[Any] = [
     pytest.param({}, {"names": ("a", "b")}, "streams", id="names"),
     pytest.param({}, {"schema": OTHER_TYPE}, "columns", id="column type"),
     pytest.param({}, {"schema": OTHER_KEY}, "keys", id="key type"),
-    pytest.param({}, {"topology": "matrix"}, "routing", id="topology"),
+    pytest.param({}, {"topology": "matrix"}, "topology", id="topology"),
     pytest.param({}, {"units": (1, 2)}, "units", id="fewer on the left"),
     pytest.param({}, {"units": (3, 1)}, "units", id="fewer on the right"),
     pytest.param({"topology": "hash"}, {"topology": "hash", "units": (3, 3)}, "units", id="hash"),
@@ -145,9 +165,9 @@ CHANGES: list[Any] = [
         {"topology": "matrix"}, {"topology": "matrix", "units": (3, 2)}, "units", id="matrix"
     ),
     pytest.param(BAND, {**BAND, "units": (3, 3)}, "units", id="band"),
-    pytest.param(BAND, {**BAND, "bucket_width": 77}, "bucket_width", id="bucket width"),
-    pytest.param(CONTRAND, {**CONTRAND, "subgroups": (1, 2)}, "subgroups", id="subgroups"),
-    pytest.param(CONTRAND, {**CONTRAND, "units": (5, 4)}, "units", id="contrand"),
+    pytest.param(BAND, {**BAND, "bucket_width": 77}, "groups", id="bucket width"),
+    pytest.param(CONTRAND, {**CONTRAND, "subgroups": (4, 2)}, "subgroups", id="subgroups"),
+    pytest.param(CONTRAND, {**CONTRAND, "units": (3, 4)}, "units", id="contrand"),
 ]
 
 
@@ -159,10 +179,10 @@ def test_state_of_another_query_is_refused_by_name(
     if "names" in after:
         after = {**after, "predicate": PREDICATE.replace("r.", "a.").replace("s.", "b.")}
     new = join_of(**after)
-    text = old.runner.state[0].manifest
+    text = old.runner.state[0, 0].manifest
     assert text is not None
     with pytest.raises(FingerprintError) as caught:
-        Manifest.read(text, new.spec)
+        read(text, new)
     assert named in caught.value.what
     assert f"{named}: was" in caught.value.detail
     assert caught.value.hint
@@ -174,40 +194,43 @@ def test_another_time_column_is_refused(column: str) -> None:
     schema = SCHEMA.append(at)
     one = InProcessJoin("r.k = s.k", (schema, schema), within="1 hour", time=TIMES)
     two = InProcessJoin("r.k = s.k", (schema, schema), within="1 hour", time={"r": "at", "s": "t"})
-    text = Manifest.new(one.spec).write(one.spec)
+    step = one.plan.tree.steps[0]
+    text = Manifest().write(step.spec, step.spec.stages[0], step.routing)
     with pytest.raises(FingerprintError, match="keys"):
-        Manifest.read(text, two.spec)
+        read(text, two)
 
 
 @pytest.mark.parametrize("change", ["session", "comparisons"])
 def test_what_keys_and_runs_depend_on_may_not_change(change: str) -> None:
     """A time zone or ANSI mode changes keys; another driving range changes how runs are sorted."""
     old = after_a_batch()
-    text = old.runner.state[0].manifest
+    text = old.runner.state[0, 0].manifest
     assert text is not None
     if change == "session":
         other = dataclasses.replace(old.spec, session=old.spec.session.replace("UTC", "Asia/Tokyo"))
     else:
-        assert len(old.spec.ranges) > 1
-        other = dataclasses.replace(old.spec, ranges=tuple(reversed(old.spec.ranges)))
+        edge = old.spec.edge(0, 1)
+        assert len(edge.ranges) > 1
+        turned = dataclasses.replace(edge, ranges=tuple(reversed(edge.ranges)))
+        other = dataclasses.replace(old.spec, edges=(turned,))
     with pytest.raises(FingerprintError, match=change):
-        Manifest.read(text, other)
+        read(text, old, other)
 
 
 def test_what_only_the_stored_fingerprint_knows_is_a_difference() -> None:
     old = after_a_batch()
-    raw = json.loads(old.runner.state[0].manifest or "")
-    raw["fingerprint"]["kind"] = "left outer"
-    with pytest.raises(FingerprintError, match="kind: was left outer, is not known"):
-        Manifest.read(json.dumps(raw), old.spec)
+    raw = json.loads(old.runner.state[0, 0].manifest or "")
+    raw["fingerprint"]["shape"] = "round"
+    with pytest.raises(FingerprintError, match="shape: was round, is not known"):
+        read(json.dumps(raw), old)
 
 
 def test_what_state_does_not_depend_on_may_change() -> None:
     old = after_a_batch()
-    text = old.runner.state[0].manifest
+    text = old.runner.state[0, 0].manifest
     assert text is not None
     moved = dataclasses.replace(old.spec, origin="another_program.py:7", archive_period=5)
-    Manifest.read(text, moved)
+    read(text, old, moved)
 
 
 @settings(max_examples=12, deadline=None)
@@ -228,6 +251,21 @@ def test_units_may_be_added_to_random_routing(
         join = join_of(units=units)
         join.restart(state)
         rows += join.batch(step)
+    expected = expected_rows(PREDICATE, script, within="1 hour", time=TIMES)
+    assert multiset(rows) == multiset(expected)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"subgroups": (1, 2)}, {"subgroups": (1, 1)}, {"units": (5, 4)}]
+)
+def test_a_table_may_follow_if_its_visitors_reach_all_that_is_stored(changes: Any) -> None:
+    """A key's subgroup may grow, because all of its members are visited."""
+    script = [Batch(LEFT.slice(at, 20), RIGHT.slice(at, 20)) for at in (0, 20)]
+    before = {"topology": "contrand", "units": (4, 4), "subgroups": (2, 2)}
+    join, other = join_of(**before), join_of(**{**before, **changes})
+    rows = join.batch(script[0])
+    other.restart(join.stored())
+    rows += other.batch(script[1])
     expected = expected_rows(PREDICATE, script, within="1 hour", time=TIMES)
     assert multiset(rows) == multiset(expected)
 
@@ -307,9 +345,8 @@ def test_a_window_open_on_one_side_still_lets_the_other_side_go(op: str, kept: i
         time=TIMES,
         options=JoinOptions(topology="hash", units=1),
     )
-    window = join.spec.window
-    assert window is not None
-    assert [window.keeps(0) is None, window.keeps(1) is None] == [kept == 0, kept == 1]
+    keeps = [store.retention.keeps for store in join.spec.stages[0].stores]
+    assert [length is None for length in keeps] == [kept == 0, kept == 1]
     batches = 28
     rows_each = 10
     for number in range(batches):
@@ -319,8 +356,8 @@ def test_a_window_open_on_one_side_still_lets_the_other_side_go(op: str, kept: i
         moved = pc.add(rows.column(place).cast(pa.int64()), start)
         rows = rows.set_column(place, SCHEMA.field(place), moved.cast(SCHEMA.field(place).type))
         join.batch(Batch(left=rows, right=rows, watermark=START + start - 25 * SECOND))
-    manifest = Manifest.read(join.runner.state[0].manifest or "", join.spec)
-    stored = [sum(part.rows for part in chain.parts()) for chain in manifest.chains]
+    manifest = read(join.runner.state[0, 0].manifest or "", join)
+    stored = [sum(part.rows for part in listed(manifest, n)) for n in (0, 1)]
     assert stored[kept] > 5 * batches
     # Four batches are within the delay; a run that holds some of them may hold older ones too.
     assert stored[1 - kept] <= 16 * rows_each
@@ -332,17 +369,17 @@ def test_reports_add_up() -> None:
     reports = join.runner.reports
     assert len(reports) == 6
     travelling = sum(
-        join.duck.derive(stream, table).num_rows
-        for stream, table in enumerate((FIRST.left, FIRST.right))
+        DuckJoin(join.spec).derive(stream, table).num_rows
+        for stream, table in enumerate(FIRST.tables)
     )
     assert sum(report.rows_in for report in reports) == travelling
     assert sum(report.results for report in reports) == len(rows)
     for report in reports:
-        state = join.runner.state[report.unit]
+        state = join.runner.state[0, report.unit]
         assert report.stored_bytes == sum(len(data) for data in state.parts.values())
 
 
 def test_a_runner_has_as_many_units_as_the_plan() -> None:
     for routing, units in ((Routing.RANDOM, 5), (Routing.MATRIX, 15)):
         join = join_of(topology=routing.value, units=(3, 5))
-        assert len(Runner(join.spec).state) == units
+        assert len(join.runner.state) == units

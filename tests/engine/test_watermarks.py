@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from thetastream.options import JoinOptions
 from thetastream.spec import Clock
-from thetastream.testing import Batch, multiset, rows_of, run_script
-from thetastream.testing.cases import SCHEMA, SECOND, START, TIMES
-from thetastream.testing.inprocess import Batch, expected_rows, run_script, stream_names
+from thetastream.testing.cases import SCHEMA, SECOND, START, TIMES, rows_of
+from thetastream.testing.inprocess import Batch, expected_rows, multiset, run_script, stream_names
 from thetastream.testing.queries import run_query
 
 STAMP = pa.timestamp("us", tz="UTC")

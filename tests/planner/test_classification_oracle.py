@@ -118,6 +118,7 @@ def unscaled(value: Any, kind: str) -> int:
 
 def carry_out(plan: Plan, database: duckdb.DuckDBPyConnection) -> set[tuple[int, int]]:
     spec = plan.spec
+    edge = spec.edge(0, 1)
     sides = []
     for stream in spec.streams:
         keys = ", ".join(["k", *(duck(key.sql) for key in stream.keys)])
@@ -140,8 +141,8 @@ def carry_out(plan: Plan, database: duckdb.DuckDBPyConnection) -> set[tuple[int,
     ]
     for rk, left in sides[0]:
         for sk, right in sides[1]:
-            if spec.equality is not None:
-                one, two = left[spec.equality.left], right[spec.equality.right]
+            if edge.equality is not None:
+                one, two = left[edge.equality.left], right[edge.equality.right]
                 if order(one) != order(two):
                     continue
             if all(
@@ -151,7 +152,7 @@ def carry_out(plan: Plan, database: duckdb.DuckDBPyConnection) -> set[tuple[int,
                     right[item.right],
                     (nan_low[0][item.left], nan_low[1][item.right]),
                 )
-                for item in spec.ranges
+                for item in edge.ranges
             ):
                 kept.add((rk, sk))
     if spec.recheck_sql:

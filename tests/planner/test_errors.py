@@ -130,7 +130,7 @@ def test_window_errors(given: dict[str, Any], says: str, plan: Callable[..., Pla
 
 def test_mixed_time_types_do_not_matter_without_a_window(plan: Callable[..., Plan]) -> None:
     found = plan("r.id = s.id AND r.at <= s.local", time={"r": "at", "s": "local"}).spec
-    assert found.window is None
+    assert not found.windowed
     assert [key.sql for key in found.streams[1].keys] == [
         "`s`.`id`",
         "CAST(`s`.`local` AS timestamp)",

@@ -72,7 +72,7 @@ def test_the_driving_predicate(text: str, drives: str, plan: Callable[..., Plan]
 
 def test_nothing_drives_a_cross_join(plan: Callable[..., Plan]) -> None:
     found = plan("true")
-    assert found.spec.ranges == ()
+    assert found.spec.edge(0, 1).ranges == ()
     assert found.decisions[0].choice == "none"
     assert found.spec.predicate == "TRUE"
 
@@ -97,8 +97,8 @@ def test_archive_period(
 def test_a_window_open_on_one_side_still_has_an_archive_period(plan: Callable[..., Plan]) -> None:
     """The stream that the closed end bounds is still expired."""
     spec = plan("r.id = s.id AND r.at <= s.at + INTERVAL 1 MINUTE", time=TIMES).spec
-    assert spec.window is not None
-    assert (spec.window.keeps(0), spec.window.keeps(1)) == (None, 60_000_000)
+    kept = [store.retention.keeps for store in spec.stages[0].stores]
+    assert kept == [None, 60_000_000]
     assert spec.archive_period == 6_000_000
 
 
@@ -274,7 +274,7 @@ def test_auto_units_have_a_limit(plan: Callable[..., Plan]) -> None:
     """Unit numbers are small integers: more partitions than that make no more units."""
     for predicate in ("r.id = s.id", "abs(r.id - s.id) < 5", "r.id < s.id"):
         found = plan(predicate, parallelism=Parallelism(40_000, 40_000))
-        assert found.spec.routing.units == (MAX_UNITS, MAX_UNITS)
+        assert found.tree.steps[0].routing.units == (MAX_UNITS, MAX_UNITS)
         assert units_reason(found) == (
             "the most there can be, fewer than tasks run at a time (40000)"
         )
@@ -293,7 +293,7 @@ def test_auto_units_follow_the_cores(
     tasks: int | None, partitions: int, units: int, reason: str, plan: Callable[..., Plan]
 ) -> None:
     found = plan("r.id = s.id", parallelism=Parallelism(tasks, partitions))
-    assert found.spec.routing.units == (units, units)
+    assert found.tree.steps[0].routing.units == (units, units)
     assert units_reason(found) == reason
 
 

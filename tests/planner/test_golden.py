@@ -28,6 +28,7 @@ def bound(end: Bound | None, sign: str) -> str:
 
 def describe(plan: Plan) -> str:
     spec: JoinSpec = plan.spec
+    edge, window = spec.edge(0, 1), spec.window(0, 1)
     lines = [f"  {c.kind.value}: {c.text} | {c.handling}" for c in plan.conjuncts]
     for stream in spec.streams:
         for place, key in enumerate(stream.keys):
@@ -35,25 +36,25 @@ def describe(plan: Plan) -> str:
             lines.append(
                 f"  key {stream.name}[{place}]: {key.sql} : {key.type} {key.encoding.value}{own}"
             )
-    if spec.equality:
-        exact = "exact" if spec.equality.exact else "re-checked"
-        lines.append(f"  equality: r[{spec.equality.left}] = s[{spec.equality.right}] {exact}")
-    for item in spec.ranges:
+    if edge.equality:
+        exact = "exact" if edge.equality.exact else "re-checked"
+        lines.append(f"  equality: r[{edge.equality.left}] = s[{edge.equality.right}] {exact}")
+    for item in edge.ranges:
         exact = "exact" if item.exact else "re-checked"
         lines.append(
             f"  {item.kind.value}: r[{item.left}] - s[{item.right}]"
             f"{bound(item.low, '>')}{bound(item.high, '<')}"
             f" (arithmetic {item.arithmetic.value}, {exact})"
         )
-    if spec.window:
-        lines.append(f"  window: {spec.window.low} .. {spec.window.high}")
+    if window:
+        lines.append(f"  window: {window.low} .. {window.high}")
     for stream in spec.streams:
         if stream.filter_sql:
             lines.append(f"  filter {stream.name}: {stream.filter_sql}")
     if spec.recheck_sql:
         lines.append(f"  recheck: {spec.recheck_sql}")
-    routing = spec.routing
-    width = "" if routing.bucket_width is None else f" bucket {routing.bucket_width}"
+    routing, by = plan.tree.steps[0].routing, spec.stages[0].stores[0].group_by
+    width = "" if by.width is None else f" bucket {by.width}"
     lines.append(f"  topology: {routing.routing.value} {routing.units}{width}")
     return "\n".join(lines)
 

@@ -9,9 +9,7 @@ import sys
 import pytest
 
 from thetastream.options import JoinOptions
-from thetastream.planner import AnyPlan, plan_join
-from thetastream.planner.threeway import TriPlan
-from thetastream.planner.tree import TreePlan
+from thetastream.planner import Plan, plan_join
 from thetastream.spec import ColumnSpec, RangeKind
 from thetastream.testing.duck import DuckAnalyst
 
@@ -25,7 +23,7 @@ COLUMNS = [
 MINUTE = 60_000_000
 
 
-def planned(predicate: str, names: str, timed: str = "", **options: object) -> AnyPlan:
+def planned(predicate: str, names: str, timed: str = "", **options: object) -> Plan:
     streams = dict.fromkeys(names, COLUMNS)
     return plan_join(
         streams=streams,
@@ -49,8 +47,8 @@ def planned(predicate: str, names: str, timed: str = "", **options: object) -> A
 def test_no_join_of_a_tree_is_a_cross_product(predicate: str, names: str) -> None:
     """What follows from other equalities is no reason to join two streams early."""
     plan = planned(predicate, names, scheme="tree")
-    assert isinstance(plan, TreePlan)
-    assert all(step.equality is not None for step in plan.spec.steps)
+    assert len(plan.tree.steps) == len(names) - 1
+    assert all(step.spec.edge(0, 1).equality is not None for step in plan.tree.steps)
 
 
 def test_a_tree_uses_windows_that_follow_from_others() -> None:
@@ -58,11 +56,9 @@ def test_a_tree_uses_windows_that_follow_from_others() -> None:
     near = "c.at BETWEEN {0}.at AND {0}.at + INTERVAL 10 MINUTES"
     predicate = f"a.k = b.k AND {near.format('a')} AND {near.format('b')}"
     plan = planned(predicate, "abc", "abc", scheme="tree", full_history=False)
-    assert isinstance(plan, TreePlan)
-    first = plan.spec.steps[0]
-    assert first.window is not None
-    assert (first.window.low, first.window.high) == (-10 * MINUTE, 10 * MINUTE)
-    assert any(item.kind is RangeKind.TIME for item in first.ranges)
+    first = plan.tree.steps[0].spec
+    assert first.reach == ((None, 10 * MINUTE), (10 * MINUTE, None))
+    assert any(item.kind is RangeKind.TIME for item in first.edge(0, 1).ranges)
     assert all("`at` IS NOT NULL" in (stream.filter_sql or "") for stream in first.streams)
 
 
@@ -70,21 +66,22 @@ def test_a_tree_uses_windows_that_follow_from_others() -> None:
 def test_a_stream_without_a_time_among_others(scheme: str) -> None:
     predicate = "a.k = c.k AND c.j = b.j AND b.at BETWEEN a.at AND a.at + INTERVAL 5 MINUTES"
     plan = planned(predicate, "acb", "ab", scheme=scheme)
-    if isinstance(plan, TreePlan):
-        last = plan.spec.steps[-1]
-        assert last.window is not None
+    if scheme == "tree":
+        last = plan.spec
         # A new c may come with an old a at any time, so that every b is kept for it.
-        assert (last.window.low, last.window.high) == (None, 5 * MINUTE)
-        assert any(item.kind is RangeKind.TIME and item.low and item.high for item in last.ranges)
+        assert last.reach == ((None, 5 * MINUTE), (None, None))
+        ranges = last.edge(0, 1).ranges
+        assert any(item.kind is RangeKind.TIME and item.low and item.high for item in ranges)
     else:
-        assert plan.spec.span is None
-        assert plan.spec.windowed
+        assert len(plan.spec.streams) == 3
+    assert plan.tree.span is None
+    assert plan.tree.windowed
 
 
 def test_a_tuple_without_a_time_is_left_out_wherever_the_window_is() -> None:
     predicate = "r.k = s.k AND s.k = t.k AND s.at BETWEEN r.at AND r.at + INTERVAL 5 MINUTES"
     plan = planned(predicate, "rst", "rst")
-    assert isinstance(plan, TriPlan)
+    assert len(plan.spec.streams) == 3
     assert all("`at` IS NOT NULL" in (stream.filter_sql or "") for stream in plan.spec.streams)
 
 

@@ -12,21 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.specs import two_streams
 from thetastream.index.encoding import INT64_MAX, INT64_MIN
-from thetastream.index.part import Part, SortOrder, Tuples
+from thetastream.index.part import Part, Tuples
 from thetastream.index.probe import Probe, expand
 from thetastream.spec import (
     Arithmetic,
     Bound,
     ColumnSpec,
+    Edge,
     Encoding,
     Equality,
     JoinSpec,
     KeySpec,
     Range,
     RangeKind,
-    Routing,
-    RoutingSpec,
     StreamSpec,
 )
 
@@ -47,13 +47,8 @@ def spec_of(equality: bool, ranges: Sequence[Range]) -> JoinSpec:
         )
         for name in ("r", "s")
     )
-    return JoinSpec(
-        streams=streams,
-        equality=Equality(left=0, right=0) if equality else None,
-        ranges=tuple(ranges),
-        window=None,
-        routing=RoutingSpec(routing=Routing.RANDOM, units=(1, 1)),
-    )
+    driving = Equality(left=0, right=0) if equality else None
+    return two_streams(streams, Edge(streams=(0, 1), equality=driving, ranges=tuple(ranges)))
 
 
 small = st.integers(-4, 4)
@@ -85,7 +80,7 @@ def rows_of(values: st.SearchStrategy[int]) -> st.SearchStrategy[list[tuple[int,
 def tuples_of(rows: Sequence[tuple[int, ...]], spec: JoinSpec, stream: int) -> Tuples:
     columns = [pa.array([row[number] for row in rows], pa.int64()) for number in range(KEYS)]
     batch = pa.RecordBatch.from_arrays(columns, [f"c_{number}" for number in range(KEYS)])
-    return Tuples.encode(batch, spec.streams[stream]).sorted(SortOrder.of(spec, stream))
+    return Tuples.encode(batch, spec.streams[stream]).sorted(spec.edge(0, 1).order(stream))
 
 
 def holds(rule: Range, left: tuple[int, ...], right: tuple[int, ...]) -> bool:
@@ -106,8 +101,8 @@ def expected(
         (one, two)
         for one in left
         for two in right
-        if (spec.equality is None or one[0] == two[0])
-        and all(holds(rule, one, two) for rule in spec.ranges)
+        if (spec.edge(0, 1).equality is None or one[0] == two[0])
+        and all(holds(rule, one, two) for rule in spec.edge(0, 1).ranges)
     )
 
 
@@ -118,16 +113,12 @@ def row_at(tuples: Tuples, position: int) -> tuple[int, ...]:
 def found(
     spec: JoinSpec, stream: int, probing: Tuples, part: Part, limit: int, *, skip: bool
 ) -> Counter[Any]:
-    probe = Probe(spec, stream, probing)
-    rows = (
-        probe.candidates(part.low, part.high, part.order.equality)
-        if skip
-        else np.arange(len(probing))
-    )
+    probe = Probe(spec, stream, 1 - stream, probing)
+    rows = probe.candidates(part.low, part.high) if skip else np.arange(len(probing))
     pairs: Counter[Any] = Counter()
     if len(rows) == 0:
         return pairs
-    for mine, stored in probe.matches(part, rows, limit):
+    for mine, stored in probe.search(part, rows).pairs(part, limit):
         assert 0 < len(mine) == len(stored) <= limit
         for one, two in zip(mine, stored, strict=True):
             pair = (row_at(probing, one), row_at(part, two))
@@ -157,7 +148,7 @@ def test_a_probe_finds_what_the_cross_product_holds(
     spec = spec_of(equality, ranges)
     sides = (tuples_of(left, spec, 0), tuples_of(right, spec, 1))
     stored = sides[1 - stream]
-    part = Part(stored.batch, stored.keys, SortOrder.of(spec, 1 - stream))
+    part = Part(stored.batch, stored.keys, spec.edge(0, 1).order(1 - stream))
     assert found(spec, stream, sides[stream], part, limit, skip=skip) == expected(spec, left, right)
 
 
@@ -181,7 +172,7 @@ def test_equality_and_range_together_over_any_span(span: int, groups: int) -> No
     sides = (tuples_of(left, spec, 0), tuples_of(right, spec, 1))
     for stream in (0, 1):
         stored = sides[1 - stream]
-        part = Part(stored.batch, stored.keys, SortOrder.of(spec, 1 - stream))
+        part = Part(stored.batch, stored.keys, spec.edge(0, 1).order(1 - stream))
         got = found(spec, stream, sides[stream], part, 7, skip=True)
         assert got == expected(spec, left, right)
         assert (np.diff(part.positions) >= 0).all()
@@ -234,10 +225,8 @@ def test_zone_maps_never_rule_out_a_match(
     spec = spec_of(equality, ranges)
     probing = tuples_of(left, spec, 0)
     stored = tuples_of(right, spec, 1)
-    part = Part(stored.batch, stored.keys, SortOrder.of(spec, 1))
-    kept = set(
-        Probe(spec, 0, probing).candidates(part.low, part.high, part.order.equality).tolist()
-    )
+    part = Part(stored.batch, stored.keys, spec.edge(0, 1).order(1))
+    kept = set(Probe(spec, 0, 1, probing).candidates(part.low, part.high).tolist())
     matching = {pair[0] for pair in expected(spec, left, right)}
     for position in range(len(probing)):
         if row_at(probing, position) in matching:
@@ -257,8 +246,8 @@ def test_zone_maps_rule_out_what_lies_elsewhere() -> None:
         spec = spec_of(equality, [rule])
         probing = tuples_of([(k, 10 * k, 0) for k in range(10)], spec, 0)
         stored = tuples_of([(4, 40, 0), (5, 51, 0)], spec, 1)
-        part = Part(stored.batch, stored.keys, SortOrder.of(spec, 1))
-        rows = Probe(spec, 0, probing).candidates(part.low, part.high, part.order.equality)
+        part = Part(stored.batch, stored.keys, spec.edge(0, 1).order(1))
+        rows = Probe(spec, 0, 1, probing).candidates(part.low, part.high)
         assert rows.tolist() == [4, 5]
 
 

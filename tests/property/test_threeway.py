@@ -13,16 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import thetastream.index.layout as layout_module
-from thetastream.engine.triunit import pack_layouts
+import thetastream.index.runs as runs_module
+from thetastream.engine.indexes import pack_index
 from thetastream.errors import OptionError, WindowError
-from thetastream.graph import Scheme, TriSpec
 from thetastream.index.packing import Links
 from thetastream.index.part import Tuples
 from thetastream.options import JoinOptions
-from thetastream.planner.threeway import TriPlan
-from thetastream.planner.tree import TreePlan
-from thetastream.spec import StreamSpec
+from thetastream.spec import Grouping, Retention, StreamSpec
 from thetastream.testing import CRASH, RESTART, multiset, rows_of
 from thetastream.testing.cases import SCHEMA, SECOND, START
 from thetastream.testing.duck import DuckJoin
@@ -120,9 +117,7 @@ def test_three_streams_equal_the_oracle(
     predicate: str, script: list[Any], within: str, **given_options: Any
 ) -> None:
     join = check(predicate, script, within, **given_options)
-    assert isinstance(join.plan, TriPlan)
-    scheme = Scheme.SYMMETRIC if predicate in CYCLIC else Scheme.SEMI_SYMMETRIC
-    assert join.plan.spec.scheme is scheme
+    assert len(join.plan.spec.stages) == (1 if predicate in CYCLIC else 2)
 
 
 @settings(max_examples=12, deadline=None)
@@ -136,7 +131,7 @@ def test_trees_equal_the_oracle(
     predicate: str, script: list[Any], within: str, **given_options: Any
 ) -> None:
     join = check(predicate, script, within, scheme="tree", **given_options)
-    assert isinstance(join.plan, TreePlan)
+    assert len(join.plan.steps) == 2
 
 
 @settings(max_examples=8, deadline=None)
@@ -233,8 +228,8 @@ def test_packs_are_not_cut_because_of_their_members() -> None:
         [SCHEMA] * 3,
         options=JoinOptions(full_history=True),
     )
-    assert isinstance(join.plan, TriPlan)
-    layout = pack_layouts(join.plan.spec.stages[0])[0]
+    spec = join.plan.spec
+    layout = pack_index(spec, spec.stages[0].packing[0], Retention())
     duck = DuckJoin(join.plan.spec)
     streams = [stream.name for stream in join.plan.spec.streams]
 
@@ -245,9 +240,9 @@ def test_packs_are_not_cut_because_of_their_members() -> None:
 
     hubs, members = tuples(layout.hub, 4), tuples(layout.member, 500)
     pairs = Links(hubs, np.repeat(np.arange(4), 500), members, np.tile(np.arange(500), 4))
-    with patch.object(layout_module, "PART_BYTES", int(members.batch.nbytes)):
+    with patch.object(runs_module, "PART_BYTES", int(members.batch.nbytes)):
         assert len(list(layout.cut(pairs, layout.latest(pairs)))) == 1
-    with patch.object(layout_module, "PART_BYTES", 4 * 500):
+    with patch.object(runs_module, "PART_BYTES", 4 * 500):
         pieces = list(layout.cut(pairs, layout.latest(pairs)))
     assert [len(piece) for piece in pieces] == [1] * 4
     assert sum(piece.pairs for piece in pieces) == 2000
@@ -258,11 +253,13 @@ def test_intermediate_results_expire(predicate: str) -> None:
     """After the window nothing is left of tuples, packs and members."""
     script = [Batch(*(rows_of(n, 40, first=100 * n) for n in range(3)))]
     end = START + 200 * SECOND
-    join = run_script(predicate, script, within="20 seconds", time="t", options=JoinOptions(units=2))
-    kept = join.runners[0].reports
+    join = run_script(
+        predicate, script, within="20 seconds", time="t", options=JoinOptions(units=2)
+    )
+    kept = join.join.reports
     assert sum(report.pairs for report in kept) > sum(report.entries for report in kept) > 0
-    join.batch(Batch(EMPTY, EMPTY, EMPTY, watermark=end))
-    assert sum(len(state.parts) for state in join.runners[0].state.values()) == 0
+    join.join.batch(Batch(EMPTY, EMPTY, EMPTY, watermark=end))
+    assert sum(len(state.parts) for state in join.join.runner.state.values()) == 0
 
 
 def test_members_of_a_pack_are_trimmed() -> None:
@@ -273,7 +270,7 @@ def test_members_of_a_pack_are_trimmed() -> None:
         old = [_one(1000 * n + step, n, step - 4 * (n == 0)) for n in range(3)]
         script.append(Batch(*old, watermark=max(START, now - 5 * SECOND) if step else None))
     join = check("r.k = s.k AND s.k = t.k AND r.n < t.n", script, "8 seconds", units=1)
-    last = join.runners[0].reports[-1]
+    last = join.join.reports[-1]
     made = sum(1 for _ in join.rows)
     assert made > 100
     # Six indexes of pairs, each over a window of about 13 seconds of one tuple a second.
@@ -286,7 +283,7 @@ def test_packs_are_fewer_than_pairs_and_give_the_same() -> None:
     found = {}
     for kind in ("packed", "pairs"):
         join = check(CYCLIC[1], script, "20 seconds", units=2, intermediate=kind)
-        found[kind] = join.runners[0].reports[-1]
+        found[kind] = join.join.reports[-1]
     assert found["packed"].pairs == found["pairs"].pairs == found["pairs"].entries
     assert found["packed"].entries < found["pairs"].entries / 2
 
@@ -297,7 +294,7 @@ def test_state_of_another_join_is_refused() -> None:
     script = [Batch(*(rows_of(n, 10) for n in range(3)))]
     join = run_script(CYCLIC[0], script, within="20 seconds", time="t")
     other = InProcessJoin(CYCLIC[1], [SCHEMA] * 3, within="20 seconds", time="t")
-    other.runners[0].state = join.runners[0].state
+    other.runner.state = join.join.runner.state
     with pytest.raises(FingerprintError, match="predicate"):
         other.batch(script[0])
 
@@ -311,12 +308,12 @@ def test_more_units_where_every_unit_is_visited(predicate: str) -> None:
     state = None
     for units, step in zip((2, 3), script, strict=True):
         options = JoinOptions(units=units, topology="random")
-        join = InProcessJoin(predicate, [SCHEMA] * 3, within="20 seconds", time="t", options=options)
+        given: dict[str, Any] = {"within": "20 seconds", "time": "t", "options": options}
+        join = InProcessJoin(predicate, [SCHEMA] * 3, **given)
         if state is not None:
-            join.runners[0].state.update(state)
-        join.batch(step)
-        rows += join.rows
-        state = join.runners[0].state
+            join.runner.state.update(state)
+        rows += join.batch(step)
+        state = join.runner.state
     expected = expected_rows(predicate, script, within="20 seconds", time="t")
     assert multiset(rows) == multiset(expected)
 
@@ -348,7 +345,6 @@ def test_time_ranges_in_the_predicate() -> None:
     script += [Batch(*(rows_of(n + 8, 30, first=500 * n) for n in range(3)), watermark=end)]
     join = run_script(predicate, script, time="t", options=JoinOptions(units=2))
     assert multiset(join.rows) == multiset(expected_rows(predicate, script, time="t"))
-    assert isinstance(join.plan.spec, TriSpec)
     # s is at most 10 seconds after r and t at most 4 after s, so t is at most 14 after r.
     assert join.plan.spec.reach[0][2] == 14 * SECOND
     assert join.plan.spec.reach[2][0] == 2 * SECOND
@@ -390,17 +386,17 @@ def test_ranges_that_exclude_each_other() -> None:
 
 def test_an_implied_equality_sends_all_streams_by_content() -> None:
     spec = plan("r.k = s.k AND s.k = t.k").spec
-    assert spec.scheme is Scheme.SYMMETRIC
-    assert {placement.routing.value for placement in spec.placements} == {"hash"}
+    assert len(spec.stages) == 1
+    assert {store.group_by.kind for store in spec.stages[0].stores} == {Grouping.KEY}
     chain = plan("r.k = s.k AND s.g = t.g").spec
-    assert chain.scheme is Scheme.SEMI_SYMMETRIC
+    assert len(chain.stages) == 2
     assert chain.order == (0, 1, 2)
     assert plan("r.k = s.k AND r.g = t.g").spec.order == (1, 0, 2)
 
 
 def test_the_tree_begins_with_the_strongest_predicate() -> None:
-    assert plan("r.n > s.n AND abs(s.n - t.n) <= 1", scheme="tree").spec.order == (1, 2, 0)
-    assert plan("r.n > s.n AND s.k = t.k AND t.x < u.x", count=4).spec.order[:2] == (1, 2)
+    assert plan("r.n > s.n AND abs(s.n - t.n) <= 1", scheme="tree").tree.order == (1, 2, 0)
+    assert plan("r.n > s.n AND s.k = t.k AND t.x < u.x", count=4).tree.order[:2] == (1, 2)
 
 
 def test_explain_draws_the_graph() -> None:
@@ -419,7 +415,7 @@ def test_explain_draws_the_graph() -> None:
 @pytest.mark.parametrize(
     ("predicate", "scheme", "explained"),
     [
-        (CYCLIC[0], "auto", ["join graph", "cyclic", "symmetric", "group", "pack", "unit"]),
+        (CYCLIC[0], "auto", ["join graph", "cyclic", "symmetric", "store", "pack", "unit"]),
         (CHAINS[0], "auto", ["chain", "semi-symmetric", "by content", "intermediate"]),
         (CHAINS[0], "tree", ["tree of two-way joins", "topology", "driving predicate"]),
     ],
@@ -447,7 +443,7 @@ def test_results_are_counted() -> None:
     script = [Batch(*(rows_of(n, 30, first=100 * n) for n in range(3)))]
     join = check("r.k = s.k AND s.k = t.k", script, "20 seconds", units=2)
     reports = Counter[str]()
-    for report in join.runners[0].reports:
+    for report in join.join.reports:
         reports.update(results=report.results, rows_in=report.rows_in)
     assert reports["results"] == len(join.rows)
     untimed = sum(1 for step in script for t in step.tables for v in _micros(t) if v is None)

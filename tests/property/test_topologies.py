@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +13,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.specs import CONTENT, two_streams
 from thetastream.index.part import Tuples
 from thetastream.spec import (
     Arithmetic,
     Bound,
     ColumnSpec,
+    Edge,
     Encoding,
     Equality,
+    GroupBy,
+    Grouping,
     JoinSpec,
     KeySpec,
     Range,
@@ -28,9 +32,8 @@ from thetastream.spec import (
     RoutingSpec,
     StreamSpec,
 )
-from thetastream.topology.content import content_hash
-from thetastream.topology.dispatcher import Dispatcher, topology_of
-from thetastream.topology.routes import HOME, PROBE, STORE, RoutingKeys
+from thetastream.topology.dispatch import HOME, STORE, Dispatcher, visit
+from thetastream.topology.makers import make
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 Row = tuple[Any, ...]
@@ -44,14 +47,25 @@ floats = st.floats(-10, 10) | st.sampled_from(
 units = st.tuples(st.integers(1, 7), st.integers(1, 7))
 
 
+class Routed(NamedTuple):
+    """A join and how it is routed."""
+
+    spec: JoinSpec
+    routing: RoutingSpec
+
+    def dispatcher(self, stream: int) -> Dispatcher:
+        return Dispatcher(self.spec, make(*self), self.spec.stages[0], stream)
+
+
 def spec_of(
     routing: RoutingSpec,
     *,
     equality: bool = False,
     rule: Range | None = None,
+    width: int | float = 2,
     kind: str = "bigint",
     encoding: Encoding = Encoding.INTEGER,
-) -> JoinSpec:
+) -> Routed:
     """Streams of an id, a key and a column that may be NULL."""
     streams = tuple(
         StreamSpec(
@@ -66,13 +80,17 @@ def spec_of(
         )
         for name in ("r", "s")
     )
-    return JoinSpec(
-        streams=streams,
+    edge = Edge(
+        streams=(0, 1),
         equality=Equality(left=0, right=0) if equality else None,
         ranges=() if rule is None else (rule,),
-        window=None,
-        routing=routing,
     )
+    by = CONTENT
+    if routing.routing in (Routing.HASH, Routing.CONTRAND):
+        by = GroupBy(kind=Grouping.KEY, key=0)
+    if routing.routing is Routing.BAND:
+        by = GroupBy(kind=Grouping.BUCKET, key=0, width=width)
+    return Routed(two_streams(streams, edge, (by, by)), routing)
 
 
 def batch_of(rows: Sequence[Row], kind: pa.DataType) -> pa.RecordBatch:
@@ -82,19 +100,24 @@ def batch_of(rows: Sequence[Row], kind: pa.DataType) -> pa.RecordBatch:
 
 
 def placed(
-    spec: JoinSpec, stream: int, batches: Sequence[Sequence[Row]], kind: pa.DataType
+    routed: Routed, stream: int, batches: Sequence[Sequence[Row]], kind: pa.DataType
 ) -> dict[int, Counter[tuple[int, int]]]:
     """For each row's id: how often it comes to each unit, in which role."""
-    dispatcher = Dispatcher(spec, stream)
+    dispatcher, units = routed.dispatcher(stream), make(*routed).units(0)
     found: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
     for rows in batches:
         for pack in dispatcher.dispatch(batch_of(rows, kind)):
             assert pack.stream == stream
-            assert 0 <= pack.unit < dispatcher.units
+            assert 0 <= pack.unit < units
             assert pack.batch.num_rows > 0
             for name in pack.batch.column(0).to_pylist():
                 found[name][pack.unit, pack.role] += 1
     return found
+
+
+def visiting(stream: int) -> int:
+    """The role in which a stream visits the other one's tuples."""
+    return visit(1 - stream)
 
 
 def role_units(places: Counter[tuple[int, int]], role: int) -> list[int]:
@@ -102,7 +125,7 @@ def role_units(places: Counter[tuple[int, int]], role: int) -> list[int]:
 
 
 def check(
-    spec: JoinSpec,
+    spec: Routed,
     left: Sequence[Sequence[Row]],
     right: Sequence[Sequence[Row]],
     can_match: Any,
@@ -110,22 +133,23 @@ def check(
 ) -> None:
     sides = (placed(spec, 0, left, kind), placed(spec, 1, right, kind))
     rows = [[row for batch in side for row in batch] for side in (left, right)]
-    for side, mine in zip(sides, rows, strict=True):
+    for stream, (side, mine) in enumerate(zip(sides, rows, strict=True)):
         for row in mine:
             homes = role_units(side[row[0]], HOME)
             assert len(homes) == 1, "a row has one home"
             stores = role_units(side[row[0]], STORE)
             assert len(stores) == len(set(stores)) >= 1
             assert set(homes) <= set(stores)
-            probes = role_units(side[row[0]], PROBE)
+            probes = role_units(side[row[0]], visiting(stream))
             assert len(probes) == len(set(probes))
     for one in rows[0]:
         for two in rows[1]:
             if not can_match(one[1], two[1]):
                 continue
             first, second = sides[0][one[0]], sides[1][two[0]]
-            for stored, probing in ((first, second), (second, first)):
-                meet = set(role_units(stored, STORE)) & set(role_units(probing, PROBE))
+            for stream, stored, probing in ((1, first, second), (0, second, first)):
+                visited = role_units(probing, visiting(stream))
+                meet = set(role_units(stored, STORE)) & set(visited)
                 assert len(meet) == 1, (one, two, meet)
 
 
@@ -210,8 +234,8 @@ FAR = [[[(0, 2**62 + 10, None, None)]], [[(1000 + i, 2**62 + i, None, None) for 
 def test_band_buckets_of_integers(
     data: list[list[list[Row]]], size: tuple[int, int], low: int, extent: int, width: int
 ) -> None:
-    routing = RoutingSpec(routing=Routing.BAND, units=size, bucket_width=width)
-    spec = spec_of(routing, rule=band(low, low + extent, Arithmetic.INTEGER))
+    routing = RoutingSpec(routing=Routing.BAND, units=size)
+    spec = spec_of(routing, rule=band(low, low + extent, Arithmetic.INTEGER), width=width)
     check(spec, data[0], data[1], lambda a, b: low <= a - b <= low + extent, pa.int64())
 
 
@@ -248,11 +272,12 @@ def test_band_buckets_of_floats(
     width: float,
     single: bool,
 ) -> None:
-    routing = RoutingSpec(routing=Routing.BAND, units=size, bucket_width=width)
+    routing = RoutingSpec(routing=Routing.BAND, units=size)
     real = np.float32 if single else np.float64
     spec = spec_of(
         routing,
         rule=band(-extent, extent, Arithmetic.FLOAT),
+        width=width,
         kind="float" if single else "double",
         encoding=Encoding.FLOAT,
     )
@@ -274,7 +299,7 @@ def routings() -> list[RoutingSpec]:
         RoutingSpec(routing=Routing.HASH, units=(3, 4)),
         RoutingSpec(routing=Routing.CONTRAND, units=(5, 4), subgroups=(2, 2)),
         RoutingSpec(routing=Routing.RANDOM, units=(5, 3)),
-        RoutingSpec(routing=Routing.BAND, units=(5, 3), bucket_width=2),
+        RoutingSpec(routing=Routing.BAND, units=(5, 3)),
         RoutingSpec(routing=Routing.MATRIX, units=(3, 4)),
     ]
 
@@ -324,33 +349,34 @@ def test_rows_that_differ_in_a_string_alone_still_spread(routing: Routing) -> No
     assert max(loads.values()) < 200
 
 
-def text_spec(routing: Routing) -> JoinSpec:
+def text_spec(routing: Routing) -> Routed:
     """Streams of nothing but a text."""
-    spec = spec_of(RoutingSpec(routing=routing, units=(4, 4)))
+    spec, made = spec_of(RoutingSpec(routing=routing, units=(4, 4)))
     column = ColumnSpec(name="w", type="string")
     streams = tuple(
         dataclasses.replace(stream, columns=(column,), keys=()) for stream in spec.streams
     )
-    return dataclasses.replace(spec, streams=streams)
+    return Routed(two_streams(streams, Edge(streams=(0, 1))), made)
 
 
-def text_homes(spec: JoinSpec, words: pa.Array) -> list[int]:
+def text_homes(routed: Routed, words: pa.Array) -> list[int]:
     """The home of each row."""
-    tuples = Tuples(pa.RecordBatch.from_arrays([words], ["c_0"]), [])
-    keys = RoutingKeys(count=len(words), spread=content_hash(tuples))
+    numbers = pa.array(range(len(words)))
     homes: dict[int, int] = {}
-    for unit, role, rows in topology_of(spec).route(0, keys):
+    tuples = Tuples(pa.RecordBatch.from_arrays([words], ["c_0"]), [])
+    batch = pa.RecordBatch.from_arrays([words, numbers], ["c_0", "row"])
+    for unit, role, some in routed.dispatcher(0).cut(tuples, batch):
         if role & HOME:
-            homes.update(dict.fromkeys(rows.tolist(), unit))
+            homes.update(dict.fromkeys(some.column("row").to_pylist(), unit))
     return [homes[row] for row in range(len(words))]
 
 
 def test_a_narrow_band_replicates_nearly_nothing() -> None:
-    routing = RoutingSpec(routing=Routing.BAND, units=(16, 16), bucket_width=80)
-    spec = spec_of(routing, rule=band(-5, 5, Arithmetic.INTEGER))
+    routing = RoutingSpec(routing=Routing.BAND, units=(16, 16))
+    spec = spec_of(routing, rule=band(-5, 5, Arithmetic.INTEGER), width=80)
     rows = [(i, i, 0, "a") for i in range(4000)]
     found = placed(spec, 0, [rows], pa.int64())
-    probes = sum(len(role_units(places, PROBE)) for places in found.values())
+    probes = sum(len(role_units(places, visiting(0))) for places in found.values())
     assert probes / len(rows) < 1.3
 
 
@@ -358,4 +384,4 @@ def test_an_empty_batch_makes_no_packs() -> None:
     for routing in routings():
         if routing.routing is not Routing.BAND:
             spec = spec_of(routing, equality=True)
-            assert not list(Dispatcher(spec, 0).dispatch(batch_of([], pa.int64())))
+            assert not list(spec.dispatcher(0).dispatch(batch_of([], pa.int64())))

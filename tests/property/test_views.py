@@ -18,14 +18,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import thetastream.engine.totals as totals_module
-import thetastream.engine.view as view_module
+import thetastream.engine.consumers.totals as totals_module
+import thetastream.engine.consumers.view as view_module
 from thetastream.engine.runner import Runner
 from thetastream.errors import SumOverflowError
 from thetastream.options import JoinOptions
 from thetastream.spec import Fold, Measure, Value, ViewSpec
 from thetastream.testing import Batch, InProcessJoin, batches_of, rows_of
 from thetastream.testing.cases import SCHEMA, SECOND, START, TIMES
+from thetastream.testing.duck import DuckJoin
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 COLUMN = {name: place for place, name in enumerate(SCHEMA.names)}
@@ -133,12 +134,14 @@ def views_and_results(
     join: InProcessJoin, view: ViewSpec, script: list[Batch], chunk_rows: int
 ) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
     spec = dataclasses.replace(join.spec, view=view)
-    aggregating = Runner(spec, chunk_rows=chunk_rows)
-    listing = Runner(join.spec)
+    routing = join.plan.tree.steps[0].routing
+    aggregating = Runner(spec, routing, chunk_rows=chunk_rows, validate=True)
+    listing = Runner(join.spec, routing)
+    duck = DuckJoin(join.spec)
     views: list[pa.RecordBatch] = []
     results: list[pa.RecordBatch] = []
     for batch in script:
-        inputs = [[join.duck.derive(n, table)] for n, table in enumerate((batch.left, batch.right))]
+        inputs = [[duck.derive(n, table)] for n, table in enumerate(batch.tables)]
         views += aggregating.batch(inputs, batch.watermark)
         results += listing.batch(inputs, batch.watermark)
     counted = sum(report.results for report in aggregating.reports)

@@ -63,6 +63,13 @@ def join_graph(tree: Expr, scope: Scope, request: Request, *, verify: bool = Fal
 
     `verify` lets the units compare what was hashed, instead of Spark on each result.
     """
+    known = scope.names.streams
+    unknown = [name for name in request.time if name not in known]
+    if unknown:
+        raise WindowError(
+            f"time names a stream {unknown[0]!r} that was not given",
+            hint=f"the streams are {', '.join(known)}",
+        )
     graph = Graph(tree, scope, request, verify)
     if request.time and not graph.windowed:
         # Without a window the event time is a column like any other, and may be NULL.

@@ -36,7 +36,7 @@ _TERMS = {
     "semi-symmetric": "the same, but what the middle stream makes with one end is sent on to the"
     " other end",
     "tree of two-way joins": "the results of each join are a stream of the next one",
-    "group": "the units that store the rows of one stream; the rows of the others visit them",
+    "store": "the stored rows of one stream, in its units; the rows of the others visit them",
     "by content": "only to the units that may store a partner of the row",
     "intermediate": "pairs of two streams' rows that wait for a row of the third",
     "pack": "a row, the hub, with all of its partners, stored as one entry",

@@ -13,7 +13,7 @@ from thetastream.spec import codec
 from thetastream.spec.clock import Clock, clock_of
 from thetastream.spec.codec import digest
 from thetastream.spec.edges import Edge, Window
-from thetastream.spec.stages import Meeting, Retention, Stage, Then
+from thetastream.spec.stages import Meeting, Retention, Stage, Store, Then
 from thetastream.spec.streams import KeySpec, StreamSpec
 from thetastream.spec.view import ViewSpec
 
@@ -119,13 +119,13 @@ class JoinSpec:
 
     def fingerprint(self) -> dict[str, str]:
         """Named parts of the query that stored state depends on, each as a short text."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> dict[str, str]:
         asdict = dataclasses.asdict
-        grouped = [
-            (store.stream, asdict(store.group_by), store.index)
-            for stage in self.stages
-            for store in stage.stores
-        ]
-        order = [asdict(store.order) for stage in self.stages for store in stage.stores]
+        stores = [store for stage in self.stages for store in stage.stores]
+        order = [(asdict(store.order), store.index) for store in stores]
         meetings = [[asdict(meeting) for meeting in stage.meetings] for stage in self.stages]
         return {
             "kind": self.kind,
@@ -137,7 +137,7 @@ class JoinSpec:
             "filters": digest([s.filter_sql for s in self.streams]),
             "comparisons": digest([asdict(edge) for edge in self.edges]),
             "window": _described(self),
-            "groups": digest([CONTENT_HASH, grouped]),
+            "groups": ", ".join(_grouped(self, store) for store in stores),
             "sort order": digest(order),
             "stages": digest([self.order, meetings]),
             "intermediate": "packed" if self.packed else "pairs",
@@ -262,6 +262,15 @@ def _described(spec: JoinSpec) -> str:
     if len(spec.streams) > 2 or window is None:
         return digest(spec.reach)
     return f"{_seconds(window.low)} to {_seconds(window.high)}"
+
+
+def _grouped(spec: JoinSpec, store: Store) -> str:
+    """By what a store's tuples are grouped, as a short text."""
+    by, stream = store.group_by, spec.streams[store.stream]
+    if by.key is None:
+        return f"{stream.name} by content {CONTENT_HASH} in {by.groups}"
+    width = "" if by.width is None else f"buckets of {by.width} of "
+    return f"{stream.name} by {width}{stream.keys[by.key].sql} in {by.groups}"
 
 
 def _seconds(length: int | None) -> str:

@@ -92,6 +92,11 @@ class InProcess:
         return self.runners[0]
 
     @property
+    def duck(self) -> DuckJoin:
+        """What Spark SQL does around the first join."""
+        return DuckJoin(self.plan.tree.steps[0].spec, hashes=self._hashes)
+
+    @property
     def reports(self) -> list[Report]:
         """What the units reported."""
         return [report for runner in self.runners for report in runner.reports]
@@ -215,6 +220,11 @@ class Outcome:
     late: int
     """Rows that came after the watermark had passed them."""
     join: InProcessJoin = field(repr=False)
+
+    @property
+    def plan(self) -> Plan:
+        """How it was planned."""
+        return self.join.plan
 
 
 def run_script(

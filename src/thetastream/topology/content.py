@@ -35,6 +35,13 @@ _MASKS = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], dtype=np
 
 def content_hash(tuples: Tuples) -> UInt64s:
     """A hash of each row's keys and columns."""
+    if "content" not in tuples.memo:
+        tuples.memo["content"] = _content_hash(tuples)
+    found: UInt64s = tuples.memo["content"]
+    return found
+
+
+def _content_hash(tuples: Tuples) -> UInt64s:
     total = np.empty(len(tuples), dtype=np.uint64)
     for start in range(0, len(total), _BLOCK_ROWS):
         stop = min(start + _BLOCK_ROWS, len(total))

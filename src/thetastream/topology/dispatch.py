@@ -75,8 +75,14 @@ class Dispatcher:
         if batch.num_rows == 0:
             return
         tuples = Tuples.encode(batch, self._spec.streams[self._stream])
-        for unit, role, some in _cut(self._routes(tuples), batch):
+        for unit, role, some in self.cut(tuples, batch):
             yield Pack(unit, self._stream, role, some)
+
+    def cut(
+        self, tuples: Tuples, batch: pa.RecordBatch
+    ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """The rows of a batch, which has these tuples, for each unit and role."""
+        return _cut(self._routes(tuples), batch)
 
     def visits(self, stored: int, tuples: Tuples) -> Iterator[tuple[int, Int64s | None]]:
         """Which tuples visit which units of a store; None for all of them."""
@@ -107,10 +113,10 @@ class Dispatcher:
         placement = self._placements[place]
         lines = placement.line_of[group_of(self._spec, self._stage.stores[place], tuples)]
         if placement.is_single:
-            yield _Target(STORE | HOME, placement.members[lines], None)
-            return
-        chosen = spread(tuples).view(np.uint64) % placement.sizes[lines].view(np.uint64)
-        units = placement.members[placement.starts[lines] + chosen.view(np.int64)]
+            units = placement.members[lines]
+        else:
+            chosen = spread(tuples).view(np.uint64) % placement.sizes[lines].view(np.uint64)
+            units = placement.members[placement.starts[lines] + chosen.view(np.int64)]
         if not self._copies:
             yield _Target(STORE | HOME, units, None)
             return
