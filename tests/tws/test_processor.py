@@ -86,6 +86,16 @@ def test_each_case(number: int) -> None:
         assert multiset(Query(join, cache=cache, typed=typed).run(script)) == expected
 
 
+@pytest.mark.parametrize("units", [(1, 1), (1, 3), (3, 1)])
+def test_a_matrix_may_have_one_row_or_one_column(units: tuple[int, int]) -> None:
+    """Then a tuple has one copy, which visits nonetheless."""
+    script = script_of(MARKS, ROUGH)
+    expected = expected_rows("r.n > s.n", script, within="3 seconds", time=TIMES)
+    assert expected
+    join = planned("r.n > s.n", within="3 seconds", topology="matrix", units=units)
+    assert multiset(Query(join).run(script)) == multiset(expected)
+
+
 def test_tiny_chunks_and_a_tiny_cache() -> None:
     script = script_of(MARKS, QUIET)
     expected = expected_rows("r.k = s.k AND r.n >= s.n", script, within="1 hour", time=TIMES)
