@@ -22,8 +22,7 @@ import thetastream as ts
 from tests.conftest import write_batches
 from tests.fuzz.history import SCHEMA, History, Question, Row, Run
 from tests.fuzz.history_model import Expected, Model
-from thetastream.graph import TreeSpec
-from thetastream.planner import AnyPlan
+from thetastream.planner import Plan
 from thetastream.spec import StreamSpec
 from thetastream.testing.duck import query as duck_query
 from thetastream.testing.duck import quoted, to_duckdb
@@ -176,7 +175,7 @@ class _Play:
             return joined.select(*(f"{name}_id" for name in self.history.names))
         return streams.sql(text, **settings)
 
-    def _passing(self, plan: AnyPlan) -> Any:
+    def _passing(self, plan: Plan) -> Any:
         """Which rows pass the filters, asked of DuckDB once for all of them.
 
         Spark filters before it looks at a row's time for the watermark, unless the filter is on
@@ -249,14 +248,10 @@ class _Play:
         }
 
 
-def _inputs(plan: AnyPlan) -> Iterator[StreamSpec]:
+def _inputs(plan: Plan) -> Iterator[StreamSpec]:
     """The streams as Spark filters them before they travel."""
-    spec = plan.spec
-    if isinstance(spec, TreeSpec):
-        for step in spec.steps:
-            yield from (stream for stream in step.streams if not stream.is_join_result)
-    else:
-        yield from spec.streams
+    for step in plan.tree.steps:
+        yield from (stream for stream in step.spec.streams if not stream.is_join_result)
 
 
 def _table(rows: tuple[Row, ...] | list[Row]) -> pa.Table:

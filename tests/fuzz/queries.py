@@ -37,11 +37,9 @@ from thetastream import planner
 from thetastream.api.analyst import SparkAnalyst
 from thetastream.api.columns import column_specs
 from thetastream.api.finish import finished
-from thetastream.engine.trirunner import TriRunner
-from thetastream.graph import TreeSpec, TriSpec
 from thetastream.options import JoinOptions
-from thetastream.runtime.dataflow import _columns_type, _result_type, derive
-from thetastream.spec import JoinSpec, result_column
+from thetastream.runtime.dataflow import _result_type, derive
+from thetastream.spec import NEWEST, JoinTree, Step, result_column
 
 Rows = list[tuple[Any, ...]]
 _PLAIN = {
@@ -267,58 +265,37 @@ def in_process(
         fixed_zone=analyst.fixed_zone,
         delay=0,
     )
-    return finished(joined(spark, plan.join.spec, list(chosen.values()), manner), plan.finish)
+    return finished(joined(spark, plan.join.tree, list(chosen.values()), manner), plan.finish)
 
 
 def joined(
-    spark: SparkSession,
-    spec: JoinSpec | TriSpec | TreeSpec,
-    inputs: Sequence[DataFrame],
-    manner: Manner,
+    spark: SparkSession, tree: JoinTree, inputs: Sequence[DataFrame], manner: Manner
 ) -> DataFrame:
-    """The join's results, as `thetastream.runtime.dataflow.build` gives them."""
-    if isinstance(spec, TreeSpec):
-        found = inputs[spec.order[0]]
-        for step, stream in zip(spec.steps, spec.order[1:], strict=True):
-            found = joined(spark, step, [found, inputs[stream]], manner)
-        newest = ["newest"] if spec.steps[-1].newest is not None else []
-        return found.selectExpr(
-            *(
-                f"{name} AS {result_column(stream, number)}"
-                for stream, names in enumerate(spec.output)
-                for number, name in enumerate(names)
-            ),
-            *newest,
-        )
+    """The results of the joins, as `thetastream.runtime.dataflow.build` gives them."""
+    if len(tree.steps) == 1:
+        return _joined(spark, tree.steps[0], inputs, manner)
+    found = inputs[tree.order[0]]
+    for step, stream in zip(tree.steps, tree.order[1:], strict=True):
+        found = _joined(spark, step, [found, inputs[stream]], manner)
+    newest = [NEWEST] if tree.last.newest is not None else []
+    return found.selectExpr(
+        *(
+            f"{name} AS {result_column(stream, number)}"
+            for stream, names in enumerate(tree.output)
+            for number, name in enumerate(names)
+        ),
+        *newest,
+    )
+
+
+def _joined(
+    spark: SparkSession, step: Step, inputs: Sequence[DataFrame], manner: Manner
+) -> DataFrame:
+    spec = step.spec
     derived = [derive(stream, frame) for stream, frame in zip(spec.streams, inputs, strict=True)]
-    batches = [_batch(frame) for frame in derived]
-    if isinstance(spec, TriSpec):
-        results = _three(spec, batches, manner)
-        schema = _columns_type(spec, derived)
-    else:
-        results = run_batches(spec, batches, manner)
-        schema = _result_type(spec, derived)
-    found = _frame(spark, results, schema)
+    results = run_batches(step, [_batch(frame) for frame in derived], manner)
+    found = _frame(spark, results, _result_type(spec, derived))
     return found if spec.recheck_sql is None else found.where(spec.recheck_sql)
-
-
-def _three(spec: TriSpec, inputs: list[pa.RecordBatch], manner: Manner) -> list[pa.RecordBatch]:
-    rng = Random(manner.order)
-    runner = TriRunner(spec)
-    parts: list[list[list[int]]] = []
-    for batch in inputs:
-        mine: list[list[int]] = [[] for _ in range(manner.batches)]
-        for row in range(batch.num_rows):
-            mine[rng.randrange(manner.batches)].append(row)
-        parts.append(mine)
-    results = []
-    for number in range(manner.batches):
-        given = [
-            [batch.take(pa.array(mine[number], pa.int64()))] if mine[number] else []
-            for batch, mine in zip(inputs, parts, strict=True)
-        ]
-        results += runner.batch(given)
-    return results
 
 
 def _batch(frame: DataFrame) -> pa.RecordBatch:

@@ -37,7 +37,8 @@ from thetastream.engine.runner import Runner
 from thetastream.errors import OptionError, ThetastreamError
 from thetastream.options import JoinOptions
 from thetastream.planner import Plan, parse_duration, plan_join
-from thetastream.spec import JoinSpec, carried_column
+from thetastream.spec import Step, carried_column
+from thetastream.spec.codec import from_json, to_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +178,7 @@ class Scene:
 
     def _plan(self, trial: Trial, options: JoinOptions) -> Plan:
         names = [table.name for table in self.tables]
-        plan = plan_join(
+        return plan_join(
             streams=self._specs,
             predicate=trial.predicate,
             within=trial.within,
@@ -186,8 +187,6 @@ class Scene:
             analyst=self._analyst,
             fixed_zone=self._fixed_zone,
         )
-        assert isinstance(plan, Plan)
-        return plan
 
     def condition(self, trial: Trial) -> str:
         """Predicate and window as one condition."""
@@ -224,7 +223,7 @@ class Scene:
                 ours[number] = inputs
                 continue
             try:
-                candidates[number] = self._joined(plan.spec, inputs, trials[number].manner)
+                candidates[number] = self._joined(plan, inputs, trials[number].manner)
             except Exception as error:
                 ours[number] = error
         checked = [n for n in candidates if plans[n].spec.recheck_sql is not None]
@@ -290,15 +289,17 @@ class Scene:
             table = table.filter(pa.array(keep))
         return _one_batch(table)
 
-    def _joined(self, spec: JoinSpec, inputs: list[pa.RecordBatch], manner: Manner) -> Codes:
+    def _joined(self, plan: Plan, inputs: list[pa.RecordBatch], manner: Manner) -> Codes:
         """Which pairs the units find."""
-        if manner.hashes is not None and spec.equality is not None and not spec.equality.exact:
+        (step,) = plan.tree.steps
+        equality = step.spec.edge(0, 1).equality
+        if manner.hashes is not None and equality is not None and not equality.exact:
             inputs = [
-                _collided(batch, stream.key_column(spec.equality.of(side)), manner.hashes)
-                for side, (stream, batch) in enumerate(zip(spec.streams, inputs, strict=True))
+                _collided(batch, stream.key_column(equality.of(side)), manner.hashes)
+                for side, (stream, batch) in enumerate(zip(step.spec.streams, inputs, strict=True))
             ]
         codes = np.zeros(self.pairs.shape, dtype=np.int8)
-        for pairs in run_batches(spec, inputs, manner):
+        for pairs in run_batches(step, inputs, manner):
             ids = (pairs.column(name).to_pylist() for name in ("s0_0", "s1_0"))
             for one, two in zip(*ids, strict=True):
                 place = (self._place(0, one), self._place(1, two))
@@ -311,7 +312,9 @@ class Scene:
         return [int(str(cells[0])) for cells in self.tables[side].rows].index(row)
 
 
-def run_batches(spec: JoinSpec, inputs: list[pa.RecordBatch], manner: Manner) -> list[Any]:
+def run_batches(
+    step: Step, inputs: Sequence[pa.RecordBatch], manner: Manner
+) -> list[pa.RecordBatch]:
     """The results of a join that gets its rows in so many batches and any order."""
     rng = Random(manner.order)
     cut: list[list[list[pa.RecordBatch]]] = []
@@ -323,15 +326,19 @@ def run_batches(spec: JoinSpec, inputs: list[pa.RecordBatch], manner: Manner) ->
         for row in rows:
             parts[rng.randrange(manner.batches)].append(row)
         cut.append([_pieces(batch, part, manner.pieces) for part in parts])
-    runner = Runner(spec, chunk_rows=manner.chunk_rows)
-    results = []
+    runner = _runner(step, manner)
+    results: list[pa.RecordBatch] = []
     for number in range(manner.batches):
         if manner.restarts and number:
             state = runner.state
-            runner = Runner(JoinSpec.from_json(spec.to_json()), chunk_rows=manner.chunk_rows)
+            runner = _runner(from_json(Step, to_json(step)), manner)
             runner.state.update(state)
-        results += runner.batch([side[number] for side in cut])
+        results += runner.batch([stream[number] for stream in cut])
     return results
+
+
+def _runner(step: Step, manner: Manner) -> Runner:
+    return Runner(step.spec, step.routing, chunk_rows=manner.chunk_rows, validate=True)
 
 
 def compared(truth: Codes | Exception, ours: Codes | Exception, tables: Sequence[Table]) -> Verdict:

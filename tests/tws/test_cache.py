@@ -38,23 +38,24 @@ class Blob:
     def __len__(self) -> int:
         return self.rows
 
+    @property
+    def nbytes(self) -> int:
+        return len(self.data)
+
     def to_bytes(self, *, compress: bool = False) -> pa.Buffer:
         return pa.py_buffer(self.data)
 
 
-class BlobLayout:
-    """Of parts of nothing but bytes."""
+class BlobDecoder:
+    """Reads parts of nothing but bytes."""
 
     what = "blobs"
 
     def decode(self, data: pa.Buffer | bytes) -> Blob:
         return Blob(bytes(data))
 
-    def merged(self, parts: object, watermark: int | None) -> Iterator[Blob]:
-        raise NotImplementedError
 
-
-LAYOUT = BlobLayout()
+DECODER = BlobDecoder()
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +104,7 @@ def test_the_least_recently_used_files_make_room(caches: Caches) -> None:
         age("aa", f"{number}", 100 - number)
     assert names("aa") == set("01234567")
     kept = fresh(caches, "aa", limit)
-    found = kept.get("0", LAYOUT)
+    found = kept.get("0", DECODER)
     assert isinstance(found, Blob)
     assert found.data == blob(0).data
     kept.put("8", blob(8))
@@ -121,7 +122,7 @@ def test_the_limit_holds_whatever_is_put(caches: Caches) -> None:
         assert f"{number:x}" in names("aa")
     kept.put("ffff", Blob(b"x" * (limit + 1)))
     assert "ffff" not in names("aa")
-    found = kept.get("ffff", LAYOUT)
+    found = kept.get("ffff", DECODER)
     assert isinstance(found, Blob)
     assert len(found.data) == limit + 1
 
@@ -170,7 +171,7 @@ def test_a_part_in_memory_counts_as_used(caches: Caches, monkeypatch: pytest.Mon
     kept = caches.of("aa", 1 << 30)
     kept.put("1", blob(1))
     age("aa", "1", 10_000)
-    assert kept.get("1", LAYOUT) is not None
+    assert kept.get("1", DECODER) is not None
     fresh(caches, "aa", 1 << 30).put("2", blob(2))
     assert names("aa") == {"1", "2"}
 
@@ -227,8 +228,8 @@ def test_a_worker_forgets_joins_that_it_no_longer_serves(caches: Caches) -> None
     assert len(caches._joins) == cache.SERVED_JOINS
     assert len(caches._opened._entries) == cache.SERVED_JOINS
     assert caches._opened._rows == cache.SERVED_JOINS
-    assert caches.of("0", 0).get("1", LAYOUT) is None
-    assert caches.of(f"{cache.SERVED_JOINS + 2:x}", 0).get("1", LAYOUT) is not None
+    assert caches.of("0", 0).get("1", DECODER) is None
+    assert caches.of(f"{cache.SERVED_JOINS + 2:x}", 0).get("1", DECODER) is not None
 
 
 def test_a_worker_forgets_a_join_that_has_been_idle(
@@ -241,7 +242,7 @@ def test_a_worker_forgets_a_join_that_has_been_idle(
     assert list(caches._joins) == ["bb"]
     assert caches._opened._rows == 0
     idle.put("1", blob(1))
-    assert idle.get("1", LAYOUT) is not None, "it works on where somebody still holds it"
+    assert idle.get("1", DECODER) is not None, "it works on where somebody still holds it"
 
 
 def test_a_worker_bounds_the_rows_of_all_joins_together(
@@ -251,7 +252,7 @@ def test_a_worker_bounds_the_rows_of_all_joins_together(
     for number in range(50):
         caches.of(f"{number % 2:x}", 0).put(f"{number:x}", Blob(b"", rows=7))
         assert caches._opened._rows <= 100
-    assert caches.of("1", 0).get(f"{49:x}", LAYOUT) is not None
+    assert caches.of("1", 0).get(f"{49:x}", DECODER) is not None
 
 
 def test_a_part_that_is_put_again_counts_once(caches: Caches) -> None:
@@ -300,7 +301,7 @@ def test_a_planted_root_is_refused(kind: str, folder: Path, caches: Caches) -> N
     with pytest.raises(SettingError, match="is not a folder of this user alone"):
         kept.put("1", blob(1))
     with pytest.raises(SettingError):
-        kept.get("2", LAYOUT)
+        kept.get("2", DECODER)
     assert [path.name for path in elsewhere.iterdir()] == ["mine"]
 
 
@@ -312,7 +313,7 @@ def test_a_link_among_the_files_is_not_followed(caches: Caches, folder: Path) ->
     (cache_root() / "aa" / "1").unlink()
     (cache_root() / "aa" / "1").symlink_to(copy)
     kept = fresh(caches, "aa", 1 << 30)
-    assert kept.get("1", LAYOUT) is None
+    assert kept.get("1", DECODER) is None
     kept.put("1", blob(1))
     assert not (cache_root() / "aa" / "1").is_symlink()
 
@@ -322,7 +323,7 @@ def test_a_name_that_is_no_part_id_is_refused(caches: Caches) -> None:
     with pytest.raises(ValueError, match="not a part id"):
         kept.put("../1", blob(1))
     with pytest.raises(ValueError, match="not a part id"):
-        kept.get("/etc/passwd", LAYOUT)
+        kept.get("/etc/passwd", DECODER)
 
 
 def test_a_full_disk_costs_nothing_but_time(
@@ -337,4 +338,4 @@ def test_a_full_disk_costs_nothing_but_time(
     monkeypatch.setattr(os, "replace", full)
     kept.put("2", blob(2))
     assert names("aa") == {"1"}, "nothing unfinished is left"
-    assert kept.get("2", LAYOUT) is not None
+    assert kept.get("2", DECODER) is not None

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import stat
-import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.tws_tester import TwsTester
 
+from tests.tws.playing import CACHE, ORIGIN, Query
+from thetastream.engine.manifest import FORMAT
 from thetastream.engine.runner import UnitState
 from thetastream.errors import CorruptRunError, FingerprintError, ManifestVersionError, StateError
 from thetastream.options import JoinOptions
 from thetastream.runtime import joiner, shipped
 from thetastream.runtime.cachefiles import cache_root
-from thetastream.runtime.router import HEARTBEAT, PACK_SCHEMA
-from thetastream.topology.unitkeys import unit_key
-from thetastream.spec import JoinSpec
+from thetastream.spec.codec import to_json
+from thetastream.spec.tree import read_step
 from thetastream.testing import (
     CASES,
     CRASH,
@@ -37,13 +34,10 @@ from thetastream.testing import (
     rows_of,
 )
 from thetastream.testing.cases import SCHEMA, SECOND, START, TIMES
-from thetastream.testing.inprocess import Row, rows_in
-from thetastream.topology.dispatcher import topology_of
-from thetastream.version import VERSION
+from thetastream.topology.wire import Kind
 
 LEFT, RIGHT = rows_of(21, 45), rows_of(22, 45, first=1000)
 EMPTY = LEFT.slice(0, 0)
-CACHE = 1 << 30
 
 
 @pytest.fixture(autouse=True)
@@ -66,138 +60,7 @@ def planned(
     return InProcessJoin(predicate, (SCHEMA, SCHEMA), within=within, time=times, options=chosen)
 
 
-class Query:
-    """Plays Spark: routes, shuffles, calls the processor for each unit, keeps the state."""
-
-    def __init__(
-        self,
-        join: InProcessJoin,
-        *,
-        cache: int = CACHE,
-        token: str = "ab12",
-        chunk_rows: int = 50,
-        typed: bool = True,
-    ) -> None:
-        self.join = join
-        self.spec = dataclasses.replace(join.spec, origin="program.py:7")
-        self.cache, self.token, self.chunk_rows, self.typed = cache, token, chunk_rows, typed
-        self.columns = pa.schema(
-            [(f"s{n}_{c}", kind) for n in (0, 1) for c, kind in enumerate(SCHEMA.types)]
-        )
-        self.reports: list[dict[str, Any]] = []
-        self.out: list[pd.DataFrame] = []
-        self.watermark = 0
-        self.tester = self._tester()
-
-    def _tester(self) -> TwsTester:
-        names = self.columns.names if self.typed else ["blob"]
-        made = shipped.processor(
-            self.spec.to_json(),
-            self.token,
-            self.chunk_rows,
-            self.cache,
-            ["report", *names],
-            self.typed,
-            self.spec.clock.value,
-        )
-        handle_rows = made.handleInputRows
-
-        def recorded(*arguments: Any) -> Iterator[pd.DataFrame]:
-            for frame in handle_rows(*arguments):
-                self.out.append(frame)
-                yield frame
-
-        made.handleInputRows = recorded  # type: ignore[method-assign]
-        if self.spec.window is None:
-            return TwsTester(made, timeMode="None")
-        # Packs carry no event time: Spark filters none of them.
-        return TwsTester(made, timeMode="EventTime", eventTimeExtractor=lambda _: sys.maxsize)
-
-    @property
-    def units(self) -> int:
-        return topology_of(self.spec).units
-
-    def packs(self, batch: Batch) -> pd.DataFrame:
-        frames = []
-        for stream, table in enumerate((batch.left, batch.right)):
-            route = shipped.router(self.spec.to_json(), stream, VERSION)
-            derived = self.join.duck.derive(stream, table)
-            half = derived.num_rows // 2
-            pieces = [derived.slice(0, half), derived.slice(half)]
-            for pack in route(iter(pieces)):
-                assert pack.schema == PACK_SCHEMA
-                frames.append(pack.to_pandas())
-        return pd.concat(frames, ignore_index=True)
-
-    def batch(self, batch: Batch) -> list[Row]:
-        mark = (batch.watermark or 0) // 1000
-        if mark > self.watermark and self.spec.window is not None:
-            self.tester.setWatermark(mark)
-            self.watermark = mark
-        packs = self.packs(batch)
-        assert set(packs["unit"]) == {unit_key(unit) for unit in range(self.units)}
-        results: list[pa.RecordBatch] = []
-        for key, mine in packs.groupby("unit"):
-            self.out.clear()
-            self.tester.testInPandas(int(key), mine.reset_index(drop=True))
-            *found, report = self.out
-            self.reports.append(json.loads(report["report"].item()))
-            assert self.reports[-1]["unit"] in range(self.units)
-            for frame in found:
-                assert list(frame.columns) == list(report.columns)
-                assert frame["report"].isna().all()
-                results += self.results(frame)
-        return rows_in(self.join.duck.recheck(results))
-
-    def results(self, out: pd.DataFrame) -> list[pa.RecordBatch]:
-        """What Spark makes of the joiner's rows."""
-        if not self.typed:
-            blobs = pa.RecordBatch.from_pydict({"blob": pa.array(out["blob"], pa.binary())})
-            return list(shipped.unpacker()(iter([blobs])))
-        columns = [pa.array(out[field.name].array).cast(field.type) for field in self.columns]
-        return [pa.RecordBatch.from_arrays(columns, schema=self.columns)]
-
-    def state(self) -> dict[int, UnitState]:
-        """A copy of what Spark would have in its store."""
-        copied = {}
-        for unit in range(self.units):
-            key = unit_key(unit)
-            value = self.tester.peekValueState("manifest", key)
-            parts = self.tester.peekMapState("runs", key)
-            copied[unit] = UnitState(
-                None if value is None else value[0], {k[0]: v[0] for k, v in parts.items()}
-            )
-        return copied
-
-    def restart(self, state: dict[int, UnitState] | None = None, *, token: str = "ab12") -> None:
-        """A new processor in a new worker, with the state of the last commit."""
-        kept = self.state() if state is None else state
-        joiner._caches.clear()
-        self.token = token
-        self.tester = self._tester()
-        if self.watermark:
-            self.tester.setWatermark(self.watermark)
-        for unit, stored in kept.items():
-            if stored.manifest is not None:
-                self.tester.updateValueState("manifest", unit_key(unit), (stored.manifest,))
-            parts = {(name,): (data,) for name, data in stored.parts.items()}
-            self.tester.updateMapState("runs", unit_key(unit), parts)
-
-    def run(self, script: list[Any]) -> list[Row]:
-        rows: list[Row] = []
-        for step in script:
-            if step is RESTART:
-                self.restart()
-            elif step is CRASH:
-                before = self.state()
-                self.batch(script[script.index(step) + 1])
-                self.restart(before)
-            else:
-                rows += self.batch(step)
-        return rows
-
-
-def script_of(marks: list[int | None], between: list[Any]) -> list[Any]:
+def script_of(marks: Sequence[int | None], between: Sequence[Any]) -> list[Any]:
     lefts, rights = batches_of(LEFT, [15, 5, 10]), batches_of(RIGHT, [5, 15, 0])
     script: list[Any] = []
     for left, right, mark, step in zip(lefts, rights, marks, between, strict=True):
@@ -221,6 +84,16 @@ def test_each_case(number: int) -> None:
         joiner._caches.clear()
         join = planned(case.predicate, within=case.within, time=case.time, topology=topology)
         assert multiset(Query(join, cache=cache, typed=typed).run(script)) == expected
+
+
+@pytest.mark.parametrize("units", [(1, 1), (1, 3), (3, 1)])
+def test_a_matrix_may_have_one_row_or_one_column(units: tuple[int, int]) -> None:
+    """Then a tuple has one copy, which visits nonetheless."""
+    script = script_of(MARKS, ROUGH)
+    expected = expected_rows("r.n > s.n", script, within="3 seconds", time=TIMES)
+    assert expected
+    join = planned("r.n > s.n", within="3 seconds", topology="matrix", units=units)
+    assert multiset(Query(join).run(script)) == multiset(expected)
 
 
 def test_tiny_chunks_and_a_tiny_cache() -> None:
@@ -353,7 +226,7 @@ def test_damaged_state_is_refused(cache: int) -> None:
     query.restart(damaged, token="cd34")
     with pytest.raises(CorruptRunError, match="damaged") as caught:
         query.batch(Batch(left=LEFT, right=RIGHT))
-    assert "program.py:7" in str(caught.value)
+    assert ORIGIN in str(caught.value)
 
 
 def test_a_part_that_is_missing_from_state_is_refused() -> None:
@@ -369,8 +242,10 @@ def test_a_manifest_that_is_not_ours_is_refused() -> None:
     query = Query(planned())
     query.batch(Batch(left=LEFT, right=RIGHT))
     kept = query.state()
+    written, other_format = (f'"format":{number},' for number in (FORMAT, FORMAT + 1))
+    assert all(written in (stored.manifest or "") for stored in kept.values())
     newer = {
-        unit: UnitState((stored.manifest or "").replace('"format":1', '"format":2'), stored.parts)
+        unit: UnitState((stored.manifest or "").replace(written, other_format), stored.parts)
         for unit, stored in kept.items()
     }
     query.restart(newer)
@@ -422,7 +297,7 @@ def test_heartbeats_expire_state(topology: str) -> None:
     assert any(stored.parts for stored in query.state().values())
     silent = Batch(left=EMPTY, right=EMPTY, watermark=START + 3600 * SECOND)
     packs = query.packs(silent)
-    assert (packs["role"] == HEARTBEAT).all()
+    assert (packs["kind"] == Kind.HEARTBEAT).all()
     assert len(packs) == 2 * query.units
     assert query.batch(silent) == []
     assert not any(stored.parts for stored in query.state().values())
@@ -440,12 +315,12 @@ def test_late_rows_are_counted_in_the_reports() -> None:
 
 
 def test_a_router_of_another_version_says_so() -> None:
-    route = shipped.router(planned().spec.to_json(), 0, "0.0.0")
+    route = shipped.router(to_json(planned().plan.tree.steps[0]), 0, "0.0.0")
     with pytest.raises(RuntimeError, match=r"the driver has 0\.0\.0") as caught:
         list(route(iter([])))
     assert "install the same version" in str(caught.value)
 
 
 def test_what_is_shipped_needs_nothing_but_text() -> None:
-    spec = planned().spec
-    assert JoinSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    (step,) = planned().plan.tree.steps
+    assert read_step(json.loads(json.dumps(to_json(step)))) == step

@@ -1,7 +1,8 @@
 """The rows that travel between the tasks of a join: one for each pack.
 
 Packs for a later stage ride through the units of the first, so that a stream is read once; what a
-stage hands on has the same columns. Everything a row says is in a column of its own.
+stage hands on has the same columns. Everything a row says is in a column of its own. No column has
+NULLs: pandas reads integers beside one as floats, which do not hold each microsecond.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class PackRow(NamedTuple):
     role: int
     version: int
     """Of the table by which it was routed."""
-    watermark: int | None
+    watermark: int
+    """In microseconds, of a mark."""
     rows: int
     blob: bytes | pa.Buffer
 
@@ -79,7 +81,7 @@ def row(
     stream: int = 0,
     role: int = 0,
     version: int = 0,
-    watermark: int | None = None,
+    watermark: int = 0,
     rows: int = 0,
     blob: bytes | pa.Buffer = b"",
 ) -> PackRow:

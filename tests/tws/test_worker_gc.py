@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from thetastream.options import JoinOptions
+from thetastream.spec.codec import to_json
 from thetastream.testing.cases import SCHEMA
 from thetastream.testing.inprocess import InProcessJoin
 
@@ -17,7 +18,7 @@ from pyspark import TaskContext
 from thetastream.runtime import shipped
 from thetastream.version import VERSION
 
-spec = sys.argv[1]
+step = sys.argv[1]
 
 
 class Node:
@@ -25,15 +26,15 @@ class Node:
 
 
 def task():
-    assert len(list(shipped.router(spec, 0, VERSION)(iter([])))) == 2
+    assert sum(batch.num_rows for batch in shipped.router(step, 0, VERSION)(iter([]))) == 2
     return gc.get_freeze_count()
 
 
 assert gc.get_freeze_count() == 0
 TaskContext._getOrCreate()
-settled = task()
-assert settled > 10_000, settled
-assert task() == settled
+frozen = task()
+assert frozen > 10_000, frozen
+assert task() == frozen
 
 # What comes later is collected as before.
 node = Node()
@@ -52,7 +53,7 @@ class Handle:
         return "runs"
 
 
-asked = shipped.processor(spec, "ab", 1, 0, [], True, "none")
+asked = shipped.processor(step, 0, "ab", 1, 0, [], True, "none")
 asked.init(Handle())
 asked.close()
 assert "thetastream.runtime.joiner" not in sys.modules
@@ -64,12 +65,13 @@ import gc, sys
 from thetastream.runtime import shipped
 from thetastream.version import VERSION
 
-assert len(list(shipped.router(sys.argv[1], 0, VERSION)(iter([])))) == 2
+assert sum(batch.num_rows for batch in shipped.router(sys.argv[1], 0, VERSION)(iter([]))) == 2
 assert gc.get_freeze_count() == 0
 """
 
 
 @pytest.mark.parametrize("program", [WORKER, OUTSIDE], ids=["worker", "outside"])
-def test_the_first_task_of_a_worker_settles_what_it_loaded(program: str) -> None:
+def test_the_first_task_of_a_worker_freezes_what_it_loaded(program: str) -> None:
     join = InProcessJoin("r.k = s.k", (SCHEMA, SCHEMA), options=JoinOptions(units=2))
-    subprocess.run([sys.executable, "-c", program, join.spec.to_json()], check=True)
+    (step,) = join.plan.tree.steps
+    subprocess.run([sys.executable, "-c", program, to_json(step)], check=True)
