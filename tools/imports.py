@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("cli", "dashboard", "demo", "bench", "charts", "testing", "workloads", "__main__"),
+    ("cli", "dashboard", "demo", "bench", "testing", "workloads", "__main__"),
     # The package itself re-exports the public names, so importing it means importing the api.
     ("api", "__init__"),
     ("planner",),
@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engine",),
     ("topology",),
     ("index",),
-    ("spec", "graph", "errors", "options", "arrow", "version"),
+    ("spec", "errors", "options", "arrow", "version"),
 )
 """From top to bottom; a module may import from its own line and from those below."""
 
@@ -49,7 +49,7 @@ ONLY_IN: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
         frozenset({"duckdb", "psutil", "rich"}),
         frozenset({"bench", "cli", "dashboard", "demo", "testing", "workloads"}),
     ),
-    (frozenset({"matplotlib"}), frozenset({"charts", "demo"})),
+    (frozenset({"matplotlib"}), frozenset({"bench", "demo"})),
     (frozenset({"shtab"}), frozenset({"cli"})),
 )
 """Outside packages, and the only parts of this one that may import them."""

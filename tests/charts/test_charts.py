@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from thetastream.charts import (
+from thetastream.bench.charts import (
     Bar,
     Points,
     _look,
@@ -203,7 +203,7 @@ def test_marks_of_an_axis_differ(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_same_data_give_the_same_file() -> None:
     program = (
-        "from thetastream.charts import *\n"
+        "from thetastream.bench.charts import *\n"
         "bars = [Bar('a', 3.0, 2.0, 4.0), Bar('b', 900.0, note='300× faster')]\n"
         "lines = {'a': [(1, 2), (3, 4)], 'b': [(1, 3), (3, 5)]}\n"
         "print(svg(bar_chart('bars', bars, label='rows')))\n"

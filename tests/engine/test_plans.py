@@ -23,7 +23,6 @@ from thetastream.testing import (
     expected_rows,
     multiset,
     rows_of,
-    run_in_process,
     run_script,
 )
 from thetastream.testing.cases import SCHEMA, SECOND, START, TIMES
@@ -311,9 +310,8 @@ def test_bands_at_the_limits_of_64_bits(
     if topology != "band":
         width = "auto"
     options = JoinOptions(topology=topology, units=units, bucket_width=width)
-    found = run_in_process(
-        f"r.v - s.v BETWEEN -{below}L AND {above}L", [table], [table], options=options
-    )
+    predicate = f"r.v - s.v BETWEEN -{below}L AND {above}L"
+    found = run_script(predicate, [Batch(table, table)], options=options).rows
     wanted = [(a, b) for a in LIMITS for b in LIMITS if -below <= a - b <= above]
     assert multiset(found) == multiset(wanted)
 
@@ -365,7 +363,8 @@ def test_a_pair_exactly_as_far_apart_as_the_window_matches() -> None:
 
     left = at(START)
     right = at(*(START + d for d in (-2_000_001, -2_000_000, 0, 3_000_000, 3_000_001)))
-    rows = run_in_process("TRUE", [left], [right], within=("2 seconds", "3 seconds"), time=TIMES)
+    window = ("2 seconds", "3 seconds")
+    rows = run_script("TRUE", [Batch(left, right)], within=window, time=TIMES).rows
     apart = sorted((two - one).total_seconds() for one, two in rows)
     assert apart == [-2.0, 0.0, 3.0]
 

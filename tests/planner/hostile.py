@@ -15,6 +15,7 @@ from thetastream.options import JoinOptions
 from thetastream.planner import Parallelism, parse_query, plan_join, plan_query
 from thetastream.planner.functions import words
 from thetastream.spec import ColumnSpec
+from thetastream.spec.codec import to_json
 
 MEMORY = 200 * 2**20
 SECONDS = 20
@@ -251,7 +252,7 @@ class Yes:
 
 def predicate_text(text: str) -> str:
     """All that Spark would get to see of a predicate."""
-    return plan_join(streams=STREAMS, predicate=text, analyst=Yes()).spec.to_json()
+    return to_json(plan_join(streams=STREAMS, predicate=text, analyst=Yes()).spec)
 
 
 def query_text(text: str) -> str:
@@ -260,7 +261,7 @@ def query_text(text: str) -> str:
     plan = plan_query(
         query, time={"r": "at", "s": "at"}, options=JoinOptions(full_history=True), analyst=Yes()
     )
-    return f"{plan.join.spec.to_json()} {plan.finish!r}"
+    return f"{to_json(plan.join.spec)} {plan.finish!r}"
 
 
 def outcome(text: str, *, query: bool) -> str:

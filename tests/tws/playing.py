@@ -70,13 +70,15 @@ class Query:
         names = ["report", *results] if last else PASSED.names
         made: Any = shipped.processor(
             self.step,
-            stage,
-            f"{self.token}{stage}",
-            self.chunk_rows,
-            self.cache,
-            names,
-            self.typed,
-            self.spec.clock.value,
+            {
+                "stage": stage,
+                "token": f"{self.token}{stage}",
+                "chunk_rows": self.chunk_rows,
+                "cache_bytes": self.cache,
+                "names": names,
+                "typed": self.typed,
+                "clock": self.spec.clock.value,
+            },
         )
         handle_rows = made.handleInputRows
 

@@ -53,7 +53,7 @@ class Handle:
         return "runs"
 
 
-asked = shipped.processor(step, 0, "ab", 1, 0, [], True, "none")
+asked = shipped.processor(step, {})
 asked.init(Handle())
 asked.close()
 assert "thetastream.runtime.joiner" not in sys.modules

@@ -8,6 +8,7 @@ from pathlib import Path
 from thetastream.bench import cases
 from thetastream.bench.aims import counts_for_aims, figures
 from thetastream.bench.cases import DUCKDB, OURS, PAIRS, SPARK_DEFAULT
+from thetastream.bench.charts import Bar, bar_chart, line_chart, number, svg
 from thetastream.bench.measures import (
     GIB,
     Document,
@@ -23,7 +24,6 @@ from thetastream.bench.measures import (
     throughput,
     trigger_seconds,
 )
-from thetastream.charts import Bar, bar_chart, line_chart, number, svg
 
 
 def note(document: Document, contestant: str) -> str:

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 import thetastream as ts
-from thetastream.charts import Bar, bar_chart, heat_map, line_chart, svg
+from thetastream.bench.charts import Bar, bar_chart, heat_map, line_chart, svg
 from thetastream.demo.check import Comparison
 from thetastream.demo.job import PREDICATE, WITHIN
 

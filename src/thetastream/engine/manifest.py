@@ -18,13 +18,12 @@ FORMAT = 2
 
 @dataclass
 class Manifest:
-    """A unit's indexes and counters."""
+    """A unit's indexes, and what it has not sent yet."""
 
     sequence: int = 0
     """Batches the unit has taken in; makes the ids of its parts unique."""
     indexes: list[Any] = field(default_factory=list)
     """Each index's own state; empty before the first batch."""
-    counters: dict[str, int] = field(default_factory=dict)
     pending: PartMeta | None = None
     """The stored view of batches that were not sent yet."""
 
@@ -52,7 +51,6 @@ class Manifest:
             return cls(
                 raw["sequence"],
                 raw["indexes"],
-                raw["counters"],
                 None if pending is None else PartMeta.from_json(pending),
             )
         except (AttributeError, ValueError, LookupError, TypeError) as error:
@@ -68,7 +66,6 @@ class Manifest:
                 "stage": stage.number,
                 "sequence": self.sequence,
                 "indexes": self.indexes,
-                "counters": self.counters,
                 "pending": None if self.pending is None else self.pending.to_json(),
             },
             separators=(",", ":"),

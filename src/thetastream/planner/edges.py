@@ -85,7 +85,9 @@ class EdgePlanner:
         times, ranged = self._times(ranged)
         window = intersect(self.within, times, self.scope.text)
         if window is not None:
-            self.require_times()
+            for table, column in zip(self.tables, self.times, strict=True):
+                if column is not None:
+                    table.require(column)
         equality = plan_equalities(equalities, self.scope, self.tables)
         outcomes = plan_ranges(ranged, self.scope, self.tables)
         self._report_equalities(equality)
@@ -106,12 +108,6 @@ class EdgePlanner:
             tuple(self.recheck),
             self.reports,
         )
-
-    def require_times(self) -> None:
-        """Without a time a tuple is in no window."""
-        for table, column in zip(self.tables, self.times, strict=True):
-            if column is not None:
-                table.require(column)
 
     # -- conjuncts ------------------------------------------------------------------------------
 

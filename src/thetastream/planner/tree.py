@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from thetastream.planner.conjuncts import conjoined
-from thetastream.planner.edges import EdgePlan, EdgePlanner, order_ranges, stream_spec
-from thetastream.planner.expression import Column, Expr, map_columns, quote, streams_of
+from thetastream.planner.edges import order_ranges
+from thetastream.planner.expression import Column, conjunction, map_columns, quote, streams_of
 from thetastream.planner.expression import columns as columns_of
 from thetastream.planner.graph import Graph
 from thetastream.planner.keys import KeyTable, Scope
@@ -20,7 +19,7 @@ from thetastream.planner.names import Carried, Names
 from thetastream.planner.plan import Plan
 from thetastream.planner.report import Decision
 from thetastream.planner.request import Request
-from thetastream.planner.two import Pair, plan_of
+from thetastream.planner.two import Pair, pair_of, plan_of
 from thetastream.planner.types import KeyForm
 from thetastream.planner.window import window_range
 from thetastream.spec import (
@@ -28,7 +27,6 @@ from thetastream.spec import (
     Encoding,
     JoinTree,
     Range,
-    Reach,
     Window,
     result_column,
 )
@@ -155,57 +153,27 @@ class _Tree:
         keep = frozenset(self._needed(joined[0])) if first else None
         carried = Carried(keep), Carried(frozenset(self._needed(stream)))
         request = self._request((left, right))
-        if first:
-            found, times = self._first(scope, request, conjuncts, joined[0], stream), None
+        if not first:
+            request = request.untimed()
         else:
-            planner = EdgePlanner(scope, request.untimed())
-            times = self._time_keys(planner.tables, held, joined, stream)
-            found = planner.plan(conjuncts)
-        names.carry(carried, found.recheck)
-        timed = [first and name in request.time for name in names.streams]
-        pair = self._pair(scope, found, conjuncts, timed)
+            # Also what follows from time ranges with other streams.
+            request = replace(request, within=self.graph.window(joined[0], stream))
+        graph = Graph(conjunction(conjuncts), scope, request)
+        tables = graph.edges[0, 1].plan.tables
+        if first and self.graph.windowed:
+            # The window may be between other streams: without a time a tuple is in none.
+            for table, time in zip(
+                tables, (self.times[joined[0]], self.times[stream]), strict=True
+            ):
+                if time is not None:
+                    table.require(Column(stream=table.stream, index=time))
+        times = None if first else self._time_keys(tables, held, joined, stream)
+        pair = pair_of(graph, carried)
         if not first:
             pair = self._with_times(pair, times, joined, stream)
         after = [held[index] for index in names.carried[0]]
         after += [(stream, index) for index in names.carried[1]]
         return plan_of(pair, scope, request), after
-
-    def _first(
-        self, scope: Scope, request: Request, conjuncts: list[Expr], one: int, two: int
-    ) -> EdgePlan:
-        planner = EdgePlanner(scope, request)
-        # Also what follows from time ranges with other streams.
-        planner.within = self.graph.window(one, two)
-        if planner.within is None and self.graph.windowed:
-            # The window is between other streams: without a time a tuple is in none.
-            planner.require_times()
-        return planner.plan(conjuncts)
-
-    def _pair(
-        self, scope: Scope, found: EdgePlan, conjuncts: list[Expr], timed: list[bool]
-    ) -> Pair:
-        """Both streams of a join with what is compared between them."""
-        names = scope.names
-        streams = tuple(
-            stream_spec(
-                names.streams[side],
-                [names.columns[side][index] for index in names.carried[side]],
-                table.specs,
-                table.filters,
-                timed=timed[side],
-            )
-            for side, table in enumerate(found.tables)
-        )
-        again = [item for item in conjuncts if item in found.recheck]
-        return Pair(
-            streams=streams,
-            edge=found.edge,
-            reach=_reach(found.window),
-            matching=found.matching,
-            conjuncts=tuple(found.reports[item] for item in conjuncts),
-            predicate=conjoined(conjuncts, scope.show) or "TRUE",
-            recheck_sql=conjoined(again, scope.recheck),
-        )
 
     def _request(self, streams: tuple[str, str]) -> Request:
         """What is asked of one of the joins."""
@@ -307,13 +275,6 @@ class _Times:
     oldest: int | None
     latest: int | None
     own: int
-
-
-def _reach(window: Window | None) -> Reach:
-    """How much later one stream's tuple may be than the other's."""
-    if window is None:
-        return ((None, None), (None, None))
-    return ((None, window.high), (None if window.low is None else -window.low, None))
 
 
 def _most(lengths: list[int | None]) -> int | None:

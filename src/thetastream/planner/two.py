@@ -49,12 +49,22 @@ class Pair:
 
 def plan_two(graph: Graph, carried: Sequence[Carried]) -> Plan:
     """The plan of a join of two streams."""
+    return plan_of(pair_of(graph, carried), graph.scope, graph.request)
+
+
+def pair_of(graph: Graph, carried: Sequence[Carried]) -> Pair:
+    """The two streams of a graph with one edge."""
     streams = graph.streams(carried)
     (edge,) = graph.spec_edges(streams)
-    matching = graph.edges[0, 1].plan.matching
-    reports, predicate = graph.all_reports(), graph.predicate()
-    pair = Pair(streams, edge, graph.reach, matching, reports, predicate, graph.recheck_sql())
-    return plan_of(pair, graph.scope, graph.request)
+    return Pair(
+        streams=streams,
+        edge=edge,
+        reach=graph.reach,
+        matching=graph.edges[0, 1].plan.matching,
+        conjuncts=graph.all_reports(),
+        predicate=graph.predicate(),
+        recheck_sql=graph.recheck_sql(),
+    )
 
 
 def plan_of(pair: Pair, scope: Scope, request: Request) -> Plan:

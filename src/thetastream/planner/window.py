@@ -14,7 +14,7 @@ from thetastream.planner.ranges import calendar_aware, whole_bound
 from thetastream.planner.types import Family, family
 from thetastream.spec import Arithmetic, Bound, Range, RangeKind, Window
 
-Within = str | int | timedelta | tuple[object, ...] | None
+Within = str | int | timedelta | tuple[object, ...] | Window | None
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class TimeRange:
 
 def parse_within(within: Within) -> Window | None:
     """The window that `within` asks for; None for the full history."""
-    if within is None:
-        return None
+    if within is None or isinstance(within, Window):
+        return within
     if isinstance(within, tuple):
         if len(within) != 2:
             raise WindowError(

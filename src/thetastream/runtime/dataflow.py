@@ -100,13 +100,15 @@ def _join(
         joined = packs.groupBy("key").transformWithStateInPandas(
             statefulProcessor=shipped.processor(
                 text,
-                stage.number,
-                token,
-                chunk_rows,
-                cache_bytes,
-                out.names,
-                results.typed,
-                goes_by.value,
+                {
+                    "stage": stage.number,
+                    "token": token,
+                    "chunk_rows": chunk_rows,
+                    "cache_bytes": cache_bytes,
+                    "names": out.names,
+                    "typed": results.typed,
+                    "clock": goes_by.value,
+                },
             ),
             outputStructType=out,
             outputMode="Append",

@@ -118,7 +118,8 @@ class JoinerConfig:
     names: Sequence[str]
     """The columns of what it puts out."""
     typed: bool
-    clock: Clock
+    clock: str
+    """The watermark that it goes by, as `thetastream.spec.Clock` names it."""
 
 
 class Joiner:
@@ -141,7 +142,7 @@ class Joiner:
             watermark = None
             if self._stage.number == 0:
                 spark = timers.getCurrentWatermarkInMs() * 1000
-                watermark = self._config.clock.watermark(spark)
+                watermark = Clock(self._config.clock).watermark(spark)
             yield from self._process(murmur3(int(key[0])), frames, watermark)
 
     def _process(

@@ -6,7 +6,7 @@ then still run them, and say what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
@@ -58,26 +58,15 @@ def _checker(version: str) -> Callable[[], None]:
     return check
 
 
-def processor(
-    step: str,
-    stage: int,
-    token: str,
-    chunk_rows: int,
-    cache_bytes: int,
-    names: Sequence[str],
-    typed: bool,
-    clock: str,
-) -> StatefulProcessor:
-    """The processor for `transformWithStateInPandas` of a stage."""
+def processor(step: str, config: Mapping[str, Any]) -> StatefulProcessor:
+    """The processor for `transformWithStateInPandas`; `config` has the fields of JoinerConfig."""
 
     def joiner(state: States) -> Any:
         from thetastream.runtime.joiner import Joiner, JoinerConfig
-        from thetastream.spec import Clock
         from thetastream.spec.tree import read_step
 
         join = read_step(step)
-        config = JoinerConfig(stage, token, chunk_rows, cache_bytes, names, typed, Clock(clock))
-        return Joiner(state, join.spec, join.routing, config)
+        return Joiner(state, join.spec, join.routing, JoinerConfig(**config))
 
     return _processor(joiner)
 

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 from thetastream.errors import OptionError
-from thetastream.spec import codec
 from thetastream.spec.clock import Clock, clock_of
 from thetastream.spec.codec import digest
 from thetastream.spec.edges import Edge, Window
@@ -59,15 +58,6 @@ class JoinSpec:
 
     def __post_init__(self) -> None:
         check(self)
-
-    def to_json(self) -> str:
-        """The spec as text that `from_json` reads."""
-        return codec.to_json(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> JoinSpec:
-        """The spec that `to_json` wrote."""
-        return codec.from_json(cls, text)
 
     def edge(self, one: int, two: int) -> Edge:
         """What is compared between two streams."""

@@ -11,7 +11,6 @@ from thetastream.testing.inprocess import (
     batches_of,
     expected_rows,
     multiset,
-    run_in_process,
     run_script,
 )
 
@@ -29,7 +28,6 @@ __all__ = [
     "expected_rows",
     "multiset",
     "rows_of",
-    "run_in_process",
     "run_script",
     "spark_type",
 ]

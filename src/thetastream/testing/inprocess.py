@@ -227,54 +227,16 @@ class Outcome:
         return self.join.plan
 
 
-def run_script(
-    predicate: str,
-    script: Script,
-    *,
-    names: Sequence[str] | None = None,
-    within: Within = None,
-    time: Time = None,
-    options: JoinOptions | None = None,
-    chunk_rows: int = 1 << 16,
-    hashes: int | None = None,
-    pieces: int = 1,
-) -> Outcome:
-    """Carry out a script, batch by batch."""
+def run_script(predicate: str, script: Script, *, pieces: int = 1, **how: Any) -> Outcome:
+    """Carry out a script, batch by batch; `how` are further arguments of `InProcessJoin`."""
     first = next(step for step in script if isinstance(step, Batch))
-    join = InProcessJoin(
-        predicate,
-        [table.schema for table in first.tables],
-        names=names,
-        within=within,
-        time=time,
-        options=options,
-        chunk_rows=chunk_rows,
-        hashes=hashes,
-    )
+    join = InProcessJoin(predicate, [table.schema for table in first.tables], **how)
     rows = [row for found in join.play(script, pieces) for row in rows_in(found)]
     return Outcome(rows, join.late, join)
 
 
 def _reversed(table: pa.Table) -> pa.Table:
     return table.take(pa.array(np.arange(table.num_rows)[::-1].copy()))
-
-
-def run_in_process(
-    predicate: str,
-    left: Sequence[pa.Table],
-    right: Sequence[pa.Table],
-    *,
-    watermarks: Sequence[int | None] | None = None,
-    within: Within = None,
-    time: Time = None,
-    options: JoinOptions | None = None,
-) -> list[Row]:
-    """The results of a join of streams `r` and `s`, given batch by batch."""
-    marks = watermarks if watermarks is not None else [None] * len(left)
-    script = [
-        Batch(one, two, watermark=mark) for one, two, mark in zip(left, right, marks, strict=True)
-    ]
-    return run_script(predicate, script, within=within, time=time, options=options).rows
 
 
 def expected_rows(

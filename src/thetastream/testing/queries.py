@@ -81,26 +81,14 @@ class InProcessQuery(InProcess):
         return f"SELECT {items} FROM (SELECT {columns} FROM {source}{group}){where}"
 
 
-def run_query(
-    text: str,
-    script: Script,
-    *,
-    time: Mapping[str, str | None] | None = None,
-    options: JoinOptions | None = None,
-    chunk_rows: int = 1 << 16,
-    hashes: int | None = None,
-) -> InProcessQuery:
-    """Carry out a script over the streams `r` and `s`; batches after a crash run twice."""
-    first = next(step for step in script if isinstance(step, Batch))
-    running = InProcessQuery(
-        text,
-        dict(zip(NAMES, (table.schema for table in first.tables), strict=True)),
-        time=time,
-        options=options,
-        chunk_rows=chunk_rows,
-        hashes=hashes,
-    )
+def run_query(text: str, script: Script, **how: Any) -> InProcessQuery:
+    """Carry out a script over the streams `r` and `s`; batches after a crash run twice.
 
+    `how` are further arguments of `InProcessQuery`.
+    """
+    first = next(step for step in script if isinstance(step, Batch))
+    schemas = dict(zip(NAMES, (table.schema for table in first.tables), strict=True))
+    running = InProcessQuery(text, schemas, **how)
     places = [NAMES.index(stream) for stream in running.streams]
     ordered = [
         Batch(*(step.tables[place] for place in places), watermark=step.watermark)
