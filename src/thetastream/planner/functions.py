@@ -88,7 +88,7 @@ AGGREGATES = words(
 )
 """Functions of many rows."""
 
-_UNSTEADY = "gives another value each time it is evaluated"
+_UNSTEADY = "gives a different value each time it is evaluated"
 _NEVER: dict[str, frozenset[str]] = {
     _UNSTEADY: words(
         """
@@ -97,7 +97,7 @@ _NEVER: dict[str, frozenset[str]] = {
         curdate curtime current_datetime aes_encrypt
         """
     ),
-    "reaches outside of the data": words(
+    "reaches outside the data": words(
         """
         reflect java_method try_reflect input_file_name input_file_block_start
         input_file_block_length current_user user session_user current_role current_database
@@ -110,7 +110,7 @@ _NEVER: dict[str, frozenset[str]] = {
         "cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number window "
         "session_window window_time"
     ),
-    "makes many rows of one": words(
+    "makes several rows of one": words(
         "explode explode_outer inline inline_outer posexplode posexplode_outer stack json_tuple "
         "range variant_explode variant_explode_outer sql_keywords"
     ),
