@@ -190,7 +190,8 @@ def _way_out(fixes: Sequence[str], lines: Sequence[str]) -> str:
     if lines:
         listed = "".join(f"\n    {line}" for line in lines)
         ways.append(
-            "create the session with\n    spark = ts.configure(SparkSession.builder).getOrCreate()\n"
+            "create the session with\n"
+            "    spark = ts.configure(SparkSession.builder).getOrCreate()\n"
             f"  or, before the query starts, run{listed}"
         )
     return "\n  and ".join(ways)

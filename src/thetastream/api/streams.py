@@ -66,8 +66,8 @@ class Streams:
         if static_frames and len(static_frames) < len(frames):
             raise OptionError(
                 f"{', '.join(static_frames)} is a batch DataFrame among streams",
-                hint="read it with spark.readStream, too; to look up rows in a table, use Spark's own"
-                " join of a stream and a batch DataFrame",
+                hint="read it with spark.readStream, too; to look up rows in a table, use Spark's"
+                " own join of a stream and a batch DataFrame",
             )
         self._frames = dict(frames)
         self._origin = origin
@@ -88,8 +88,8 @@ class Streams:
         `within`: the largest difference in time, `"10 minutes"`, or `(before, after)` for
         -before <= second.time - first.time <= after; None joins the full history. `delay`: how late
         a row may be, where its stream has no watermark yet. `time`: the event-time column, one name
-        for all streams or one for each, or `ARRIVAL`; by default it is the column with the watermark or
-        the only timestamp.
+        for all streams or one for each, or `ARRIVAL`; by default it is the column with the
+        watermark or the only timestamp.
 
         >>> matches = ts.streams(orders=orders, rides=rides).join(
         ...     "abs(orders.x - rides.x) <= 5 AND orders.fare > rides.fare",

@@ -173,7 +173,7 @@ AGGREGATE = replace(
     triggers=7,
     results=1000.0,
     contestants=(OURS, LISTED),
-    # A thousand pairs a row: listing them takes minutes where a million rows arrive at once.
+    # A thousand pairs per row: listing them takes minutes where a million rows arrive at once.
     # Its cost per row is that of the pairs; the share of the trigger's own cost is small.
     cap=(LISTED, 100_000),
 )

@@ -16,7 +16,9 @@ from thetastream.workloads import WORKLOADS, in_order, write_batch
 def generate(chosen: argparse.Namespace) -> int:
     """Writes one folder per stream of the workload."""
     if chosen.rows < 1 or chosen.files < 1:
-        raise JobError("--rows and --files must be at least 1", hint="leave them out for the defaults")
+        raise JobError(
+            "--rows and --files must be at least 1", hint="leave them out for the defaults"
+        )
     if chosen.every is not None and chosen.every < 0:
         raise JobError("--every is negative", hint="give the seconds between two files")
     try:

@@ -269,7 +269,9 @@ class _Reader:
             elif isinstance(value, str | int | float):
                 found[name] = self._expanded(str(value))
             else:
-                raise self._error(f"{name} of {where} is not a single value", "write a string or a number")
+                raise self._error(
+                    f"{name} of {where} is not a single value", "write a string or a number"
+                )
         return found
 
     def _expanded(self, text: str) -> str:

@@ -72,7 +72,9 @@ def parser() -> argparse.ArgumentParser:
     }
     for command in of_job.values():
         command.add_argument("job", type=Path, metavar="JOB", help="a .toml or .sql file")
-    of_job["run"].add_argument("--json", action="store_true", help="print one JSON object per batch")
+    of_job["run"].add_argument(
+        "--json", action="store_true", help="print one JSON object per batch"
+    )
     of_job["explain"].add_argument("--html", action="store_true", help="print HTML instead of text")
     about = "write the papers' workloads as parquet files, one folder per stream"
     generate = commands.add_parser(

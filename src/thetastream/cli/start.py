@@ -100,9 +100,9 @@ class Prepared:
         if grouped and mode == "append" and not windowed:
             raise JobError(
                 f"{self.job.file}: an aggregate over all results so far has no final rows",
-                hint="use GROUP BY window(time, ...), whose rows become final as the watermark passes;"
-                f" or {'choose a sink that is not files, with' if files else 'add'} output_mode ="
-                ' "update" or "complete"',
+                hint="use GROUP BY window(time, ...), whose rows become final as the watermark"
+                f" passes; or {'choose a sink that is not files, with' if files else 'add'}"
+                ' output_mode = "update" or "complete"',
             )
         if not grouped and mode == "complete":
             raise JobError(
@@ -113,7 +113,8 @@ class Prepared:
             raise JobError(
                 f"{self.job.file}: output_mode = {mode!r} needs a sink that replaces rows, and"
                 f" {self.job.sink.format} files can only be appended to",
-                hint="leave output_mode out and use GROUP BY window(time, ...), or choose another sink",
+                hint="leave output_mode out and use GROUP BY window(time, ...), or choose another"
+                " sink",
             )
 
     def _check_format(self) -> None:

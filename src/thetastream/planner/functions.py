@@ -126,10 +126,11 @@ def refusal(name: str, arguments: int, extra: Iterable[str] = ()) -> tuple[str, 
             if reason is _UNSTEADY:
                 # In the query itself a task that runs again would compute another value.
                 hint = "store its value with the rows, before the stream is read"
-            return f"{name}() {reason}; it has no place in a join predicate", hint
+            return f"{name}() {reason}; it is not allowed in a join predicate", hint
     if folded == "unix_timestamp" and arguments == 0:
         return (
-            f"{name}() without arguments is the current time; it has no place in a join predicate",
+            f"{name}() without arguments is the current time; it is not allowed in a join"
+            " predicate",
             "give it the column to convert",
         )
     own = {item.casefold() for item in extra}
@@ -138,6 +139,6 @@ def refusal(name: str, arguments: int, extra: Iterable[str] = ()) -> tuple[str, 
     close = difflib.get_close_matches(folded, sorted(ALLOWED | own), n=1, cutoff=0.75)
     guess = f"did you mean {close[0]}()? Otherwise " if close else ""
     return (
-        f"{name}() is not among the functions that a predicate may call",
+        f"{name}() is not a function that a predicate may call",
         f"{guess}name it in JoinOptions(functions=...) if it is your own and deterministic",
     )

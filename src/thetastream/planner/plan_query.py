@@ -97,7 +97,8 @@ class _Planner:
             raise RefusedExpressionError(
                 "DISTINCT together with aggregates is not supported",
                 text=query.text,
-                hint="leave DISTINCT out: the rows of an aggregation are already distinct if all its groups are selected",
+                hint="leave DISTINCT out: the rows of an aggregation are distinct if all its groups"
+                " are selected",
             )
         if not query.grouped and not query.distinct:
             return self._rows()

@@ -179,7 +179,7 @@ class _Group:
         types = (self.scope.type_of(0, first.left), self.scope.type_of(1, first.right))
         kinds = frozenset[ConstantKind]().union(*(form.kinds for form in forms))
         if not comparable(*types):
-            return _Refusal(f"{types[0]} and {types[1]} are not added to in one arithmetic")
+            return _Refusal(f"{types[0]} and {types[1]} have no arithmetic in common")
         common = self.scope.common_type(*types, first.source)
         kind = family(common)
         interval = ConstantKind.INTERVAL in kinds
@@ -194,7 +194,7 @@ class _Group:
                 "(cast both sides from int to bigint to avoid that)"
             )
         if kind is not Family.FLOAT and any(self._rounds(form, types) for form in forms):
-            return _Refusal("Spark's decimals have 38 digits, so that it rounds one of the sides")
+            return _Refusal("Spark's decimals have 38 digits, so it rounds one of the sides")
         if kind is Family.FLOAT or ConstantKind.DOUBLE in kinds:
             return self._floating(forms, common)
         if kind is Family.DECIMAL:

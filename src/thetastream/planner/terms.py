@@ -9,8 +9,8 @@ from thetastream.spec import Routing
 
 TOPOLOGIES = {
     Routing.HASH: "a row is stored, and looks for partners, in the unit of its key",
-    Routing.CONTRAND: "ContRand: the key chooses a subgroup of the units; one of them stores the row,"
-    " and all of the other stream's subgroup are probed",
+    Routing.CONTRAND: "ContRand: the key chooses a subgroup of the units; one of them stores the"
+    " row, and all of the other stream's subgroup are probed",
     Routing.RANDOM: "any unit stores the row, which probes all units of the other stream",
     Routing.BAND: "a row is stored in the unit of its key's bucket, and probes the units of the"
     " buckets that its band touches",
