@@ -30,9 +30,9 @@ from thetastream.planner.types import (
 from thetastream.spec import Arithmetic, Bound, Encoding, Range, RangeKind
 
 DIFFERENCE_LIMIT = 2**64
-"""No difference of two 64-bit keys reaches this: larger bounds say the same."""
+"""No difference of two 64-bit keys reaches this: larger bounds make no difference."""
 MOST_DIGITS = 38
-"""Of a decimal in Spark; where an exact result would need more, it rounds."""
+"""Digits of a decimal in Spark; where an exact result would need more, it rounds."""
 FLOAT32_SLACK = Fraction(1, 2**22)
 """Four times the relative rounding error of a 32-bit subtraction."""
 

@@ -50,7 +50,7 @@ def _about_costs(routing: RoutingSpec, costs: Sequence[Cost]) -> Iterator[str]:
 
 
 def _about_balance(spec: JoinSpec, routing: RoutingSpec) -> Iterator[str]:
-    """When units stay idle, as far as it can be known before any row has come."""
+    """When units stay idle, as far as this is known before any row has arrived."""
     units, edge = max(routing.units), spec.edge(0, 1)
     if units == 1:
         return
