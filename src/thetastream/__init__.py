@@ -61,8 +61,8 @@ _LATER = {
     ),
     "spec": ("Routing",),
 }
-"""Names, by module, that are imported when someone asks for them. Spark's workers never do, and
-start in half the time without the planner and the SQL parser."""
+"""Names, by module, that are imported on first use. Spark's workers never use them, and start in
+half the time without the planner and the SQL parser."""
 _MODULES = {name: module for module, names in _LATER.items() for name in names}
 
 

@@ -1,4 +1,4 @@
-"""Every error a user can meet, and the one kind of warning.
+"""Every error that a user can see, and the one kind of warning.
 
     ThetastreamError
     ├── PredicateError (ValueError)        something in the predicate's text
@@ -6,7 +6,7 @@
     │   ├── UnknownStreamError             an alias that no stream has
     │   ├── UnknownColumnError             a column that its stream lacks
     │   ├── AmbiguousColumnError           a bare name that several streams have
-    │   ├── NotBooleanError                the whole is not true or false
+    │   ├── NotBooleanError                it does not evaluate to true or false
     │   ├── TypeMismatchError              two sides that cannot be compared
     │   └── RefusedExpressionError         a function or construct that is not allowed
     ├── WindowError (ValueError)           within, delay or time does not fit the streams
@@ -20,7 +20,7 @@
         ├── FingerprintError               written by another query
         └── CorruptRunError                bytes that fail their checksum
 
-    ThetastreamWarning (UserWarning)       a join that works, and is probably not what is meant
+    ThetastreamWarning (UserWarning)       a join that works, but is probably not what was intended
 
 Each message has the same three parts: what is wrong, where or in what detail, and what to do.
 """
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 
 class ThetastreamError(Exception):
-    """An error with its detail and the way out of it.
+    """An error with its details and what to do about it.
 
     >>> try:
     ...     ts.streams(orders=orders, rides=rides).join("orders.fair > rides.fare")
@@ -58,7 +58,7 @@ class ThetastreamError(Exception):
 
 
 class ThetastreamWarning(UserWarning):
-    """A join works, but is slower or keeps more than it would have to."""
+    """A join works, but is slower or keeps more than necessary."""
 
 
 class PredicateError(ThetastreamError, ValueError):
@@ -100,7 +100,7 @@ class TypeMismatchError(PredicateError):
 
 
 class RefusedExpressionError(PredicateError):
-    """A function or construct that has no place in a join predicate."""
+    """A function or construct that is not allowed in a join predicate."""
 
 
 class WindowError(ThetastreamError, ValueError):

@@ -1,4 +1,4 @@
-"""What a user may choose about a join. Everything is "auto" unless said otherwise."""
+"""What a user may choose about a join. Most choices are "auto" by default."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ Topology = Literal["auto", "hash", "contrand", "random", "band", "matrix"]
 """How tuples meet.
 
 - `auto`: the planner chooses by the driving predicate and says why in `explain()`.
-- `hash`: both sides of a key in one unit; equality joins with even keys.
-- `contrand`: subgroups of units by key, a random member stores, all members of the other side's
-  subgroup are probed; equality joins with skewed keys.
-- `random`: a random unit stores, all units of the other side are probed; any predicate.
+- `hash`: both sides of a key in one unit; equality joins with evenly distributed keys.
+- `contrand`: the key chooses a subgroup of units; a random member stores the tuple, and all members
+  of the other side's subgroup are probed; equality joins with skewed keys.
+- `random`: a random unit stores the tuple, and all units of the other side are probed; any
+  predicate.
 - `band`: buckets of the driving key; band joins with nearly no replication.
 - `matrix`: every tuple is stored in a whole row or column of units; the baseline.
 """
@@ -24,8 +25,8 @@ Scheme = Literal["auto", "symmetric", "semi-symmetric", "tree"]
 
 - `auto`: symmetric for a cyclic join, semi-symmetric for a chain; a tree for more than three.
 - `symmetric`: every result is completed where its oldest member is stored, in one stage.
-- `semi-symmetric`: as that, but what the middle stream makes with one end goes on to the other end.
-- `tree`: two-way joins one after the other; the baseline, and the way for four and more streams.
+- `semi-symmetric`: the same, but pairs of the middle stream with one end go on to the other end.
+- `tree`: two-way joins one after the other; the baseline, and what four and more streams use.
 """
 
 Intermediate = Literal["packed", "pairs"]
@@ -60,7 +61,7 @@ class JoinOptions:
 
     topology: Topology = "auto"
     units: int | tuple[int, ...] | Literal["auto"] = "auto"
-    """Units in all, or units that store each of the streams (BiStream's m and n)."""
+    """One number for all streams, or one for each of them (BiStream's m and n)."""
     subgroups: tuple[int, int] | Literal["auto"] = "auto"
     """ContRand's d and e: into how many subgroups each side's units are divided."""
     bucket_width: float | Literal["auto"] = "auto"
@@ -74,13 +75,13 @@ class JoinOptions:
     aggregation: Aggregation = "auto"
     """Where the aggregates of a query are computed."""
     update_batches: int = 1
-    """Batches after which the units send their aggregates: fewer updates, less to merge."""
+    """The units send their aggregates every so many batches: fewer updates, less to merge."""
     scheme: Scheme = "auto"
     """How three streams are joined."""
     intermediate: Intermediate = "packed"
     """How a three-way join keeps its intermediate results."""
     full_history: bool = False
-    """Say that rows are meant to be kept for ever, where no window limits the join.
+    """Confirm that rows are to be kept for ever, where no window limits the join.
 
     Two streams are then joined without a warning; three and more are joined only with it, as their
     intermediate results are kept, too.
@@ -125,8 +126,8 @@ class JoinOptions:
                 )
             if self.topology != "contrand":
                 raise OptionError(
-                    "subgroups only mean something with the ContRand topology",
-                    hint='add topology="contrand" or drop subgroups',
+                    "subgroups are only for the ContRand topology",
+                    hint='add topology="contrand", or leave subgroups out',
                 )
         if self.bucket_width != "auto" and not self.bucket_width > 0:
             raise OptionError(

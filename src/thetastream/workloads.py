@@ -62,7 +62,7 @@ class Zipf:
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """How event time passes: slice after slice, one slice a batch, partly out of order."""
+    """How event time passes: slice after slice, one slice per batch, partly out of order."""
 
     span: int
     """Microseconds of event time in a batch."""
@@ -140,7 +140,7 @@ def write_batches(tables: Iterator[pa.Table], folder: Path) -> list[Path]:
 
 
 def in_order(files: Sequence[Path]) -> None:
-    """Gives files that were written in a rush times in their order."""
+    """Sets the modification times of files so that they follow the files' order."""
     # The source orders files by their time of change, in milliseconds: too coarse for quick writes.
     for batch, file in enumerate(files):
         at = START // SECOND + batch
@@ -247,7 +247,7 @@ def power_streams(seed: int) -> dict[str, Stream]:
 
 
 def gps_streams(seed: int) -> dict[str, Stream]:
-    """Three fleets that walk at random over a square of ten kilometres."""
+    """Three fleets that move at random over a square of ten kilometres."""
     vehicles, side_length = 500, 10_000.0
 
     def stream(side: int) -> Stream:

@@ -29,7 +29,7 @@ class Frame:
     ("nodes", "said"),
     [
         (("Project", "StreamingRelation"), None),
-        (("Project", "EventTimeWatermark"), "on a column that is not its event time"),
+        (("Project", "EventTimeWatermark"), "on a column that is no longer its event time"),
         (
             ("Filter", "TransformWithStateInPySpark", "EventTimeWatermark"),
             "the result of a join with a window",

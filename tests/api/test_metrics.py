@@ -199,7 +199,7 @@ def test_a_stream_that_stands_still_is_named() -> None:
     assert metrics(step(0, 10), step(1, 3)).notes == []
     (note,) = metrics(step(0, 10), step(1, 0), step(2, 0), progress(3)).notes
     assert note == (
-        "rides brought no rows in the last 2 batches that had any: its newest time, 2026-01-01"
+        "rides brought no rows in the last 2 batches that had rows: its newest time, 2026-01-01"
         " 00:00:10, holds the watermark back, and the state of the other streams grows."
     )
     (never,) = metrics(step(0, 0)).notes
@@ -239,7 +239,7 @@ def test_metrics_are_a_list_that_prints_as_a_table() -> None:
     assert html.startswith("<div><table>")
     assert "&lt;b&gt;" in html
     assert "<b>" not in html
-    assert str(ts.Metrics()) == "no batch yet"
+    assert str(ts.Metrics()) == "no batches yet"
 
 
 @pytest.mark.spark

@@ -149,7 +149,7 @@ def test_everything_that_is_missing_in_one_message() -> None:
     with pytest.raises(ts.SettingError) as caught:
         check_session(bare, 2)
     text = str(caught.value)
-    assert text.startswith("3 things stand between")
+    assert text.startswith("this Spark session lacks 3 things")
     assert "no-such-python" in text
     assert 'os.environ["PYSPARK_PYTHON"] = sys.executable' in text
     assert "ts.configure(SparkSession.builder)" in text

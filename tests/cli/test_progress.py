@@ -14,11 +14,11 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("totals", "windowed", "grouped", "words"),
     [
-        (Totals(10, 0, 7, NOON), True, False, "7 stored rows can match rows that come later"),
+        (Totals(10, 0, 7, NOON), True, False, "7 stored rows can still match later rows"),
         (Totals(10, 0, 0, NOON), True, False, None),
         (Totals(10, 0, 7, None), False, False, None),
         (Totals(10, 0, 7, NOON), True, True, "end after 2026-01-01T12:00:00+00:00 are still open"),
-        (Totals(10, 0, 7, None), True, True, "no window of time is over yet"),
+        (Totals(10, 0, 7, None), True, True, "no time window has ended yet"),
         (Totals(), True, True, None),
     ],
 )

@@ -269,12 +269,12 @@ def test_a_sink_that_fails_is_written_again(
         (("SELECT r.id", "SELECT r.idd"), "did you mean 'id'"),
         (("abs(r.k - s.k) <= 2", "r.k = s.nothing"), "no column 'nothing'"),
         (("SELECT r.id AS a", "SELECT abs(r.t) AS a"), "Spark does not accept this query"),
-        (("[streams.r]", "options.update_batches = 2\n[streams.r]"), "keeps back"),
+        (("[streams.r]", "options.update_batches = 2\n[streams.r]"), "would hold back"),
         (("SELECT r.id AS a, s.id AS b", "SELECT count(*) AS n"), 'output_mode = "update"'),
         (('format = "parquet"\npath = "out"', 'format = "nothing"\npath = "out"'), "nothing"),
         (('format = "parquet"\npath = "out"', 'format = "parket"\npath = "out"'), "'parquet'?"),
         (("SELECT r.id AS a, s.id AS b", "SELECT count(*) AS n"), "GROUP BY window(time"),
-        (('"checkpoint"', '"c"\noutput_mode = "update"'), "files are only added to"),
+        (('"checkpoint"', '"c"\noutput_mode = "update"'), "files can only be appended to"),
         (('"checkpoint"', '"c"\noutput_mode = "complete"'), "aggregation"),
         (("WHERE abs(r.k - s.k) <= 2", "WHERE abs(r.k - s.k) <= 2 WITHIN 1 minute"), "delay"),
     ],
@@ -317,7 +317,7 @@ def test_rows_that_are_late_are_told_at_the_end(
     assert late > 100
     said = capsys.readouterr().out
     assert f"{late:,} of 1,600 rows came after the watermark" in said
-    assert "stored rows can match rows that come later" in said
+    assert "stored rows can still match later rows" in said
 
 
 def test_a_full_history_is_told_without_a_line_of_python(

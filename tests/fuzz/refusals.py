@@ -8,14 +8,14 @@ from tests.fuzz.trials import ACCEPTED, OPEN, REFUSED, UNEXPLAINED, Verdict
 
 DOCUMENTED: tuple[tuple[str, str], ...] = (
     (r"AmbiguousColumnError: ", "a bare name that several streams have"),
-    (r"no two tuples can be within the window", "a window that nothing fits"),
-    (r"has no place in a (join predicate|query over streams)", "a construct outside of the list"),
+    (r"no two tuples can satisfy the window", "a window that nothing fits"),
+    (r"is not allowed in a (join predicate|query over streams)", "a construct outside of the list"),
     (r"the predicate compares [\w, ]+ with no other stream", "a cross join that is not asked for"),
     (r"two columns of the result would be called", "two columns of one name"),
     (r"needs a window", "results whose state would never end"),
     (r"the variable '.*' of a lambda has the name of", "a lambda variable that hides a name"),
-    (r"is not among the functions", "a function outside of the list"),
-    (r"cannot be rebuilt without a change of meaning", "text that cannot be rebuilt safely"),
+    (r"is not a function that a predicate may call", "a function outside of the list"),
+    (r"cannot be rebuilt without changing its meaning", "text that cannot be rebuilt safely"),
     (r"nested too deeply", "text that is nested too deeply"),
 )
 """Patterns of a refusal, and its reason in a few words; see `The predicate` and `Time` in

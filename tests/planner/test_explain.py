@@ -197,11 +197,11 @@ def test_terms_that_a_plan_uses_are_explained(
     [
         ("r.id = s.id", {"parallelism": 2}, "matrix sends 3 messages instead of 4, but stores 3"),
         ("r.id < s.id", {"parallelism": 4}, "matrix sends 4 messages instead of 10, but stores 4"),
-        ("r.id < s.id", {"parallelism": 1}, "With one unit for each stream all topologies do"),
+        ("r.id < s.id", {"parallelism": 1}, "With one unit per stream all topologies do"),
         (
             "r.id = s.id",
             {"options": {"topology": "contrand"}},
-            "hash sends 4 messages instead of 6, but all rows of a frequent key",
+            "hash sends 4 messages instead of 6, but puts all rows of a frequent key",
         ),
         (
             "r.id = s.id",

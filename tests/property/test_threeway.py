@@ -415,7 +415,7 @@ def test_explain_draws_the_graph() -> None:
 @pytest.mark.parametrize(
     ("predicate", "scheme", "explained"),
     [
-        (CYCLIC[0], "auto", ["join graph", "cyclic", "symmetric", "store", "pack", "unit"]),
+        (CYCLIC[0], "auto", ["join graph", "cyclic", "symmetric", "store of", "pack", "unit"]),
         (CHAINS[0], "auto", ["chain", "semi-symmetric", "by content", "intermediate"]),
         (CHAINS[0], "tree", ["tree of two-way joins", "topology", "driving predicate"]),
     ],

@@ -72,7 +72,7 @@ def test_from_a_plain_builder_to_a_join(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     refused, added, configured = done.stdout.split("-----")
-    assert refused.startswith("3 things stand between this Spark session and a streaming join")
+    assert refused.startswith("this Spark session lacks 3 things that a streaming join needs")
     assert f"{other}, not the Python of this program ({sys.executable})" in refused
     assert "as many as tasks run at a time (2)" in added
     assert configured.strip() == "done"

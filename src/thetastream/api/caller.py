@@ -19,7 +19,7 @@ def caller() -> str:
 
 
 def warn(what: str, *, hint: str) -> None:
-    """Warn of something that works and is probably not meant, at the caller's line."""
+    """Warn of something that works but is probably not intended, at the caller's line."""
     text = f"{what}\nWhat to do: {hint}"
     warnings.warn(ThetastreamWarning(text), stacklevel=_depth() + 1)
 

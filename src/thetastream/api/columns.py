@@ -40,7 +40,7 @@ def column_specs(name: str, frame: DataFrame) -> list[ColumnSpec]:
             raise UnsupportedColumnError(
                 f"column {field.name!r} of stream {name!r} is a"
                 f" {field.dataType.simpleString()}, which Spark cannot send to its Python workers",
-                hint="drop the column, or cast it to a type that travels",
+                hint="drop the column, or cast it to another type",
             ) from error
         specs.append(ColumnSpec(name=field.name, type=type_text(field.dataType)))
     return specs

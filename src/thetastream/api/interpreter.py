@@ -14,12 +14,12 @@ from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
 PACKAGES = ("google.protobuf", "pandas", "pyarrow")
-"""What a worker needs beside the library itself."""
+"""What a worker needs besides the library itself."""
 PATIENCE = 60
-"""Seconds after which a Python that does not answer is taken to be the right one."""
+"""Seconds after which a Python that does not answer is assumed to be the right one."""
 
 _FINE: WeakSet[SparkSession] = WeakSet()
-"""Sessions whose workers' Python was looked at."""
+"""Sessions whose workers' Python was checked."""
 
 
 class Worker(NamedTuple):
@@ -29,7 +29,7 @@ class Worker(NamedTuple):
     packages: tuple[str, ...]
     """What must be there without Spark's help."""
     paths: tuple[str, ...] = ()
-    """Where it also finds packages, by Spark's help."""
+    """Where it also finds packages, with Spark's help."""
 
 
 def other_python(spark: SparkSession) -> str | None:

@@ -1,4 +1,4 @@
-"""What is under a DataFrame: whether a watermark can still be set on it."""
+"""What a DataFrame was made of: whether a watermark can still be set on it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def refuse_second_watermark(frames: Mapping[str, DataFrame]) -> None:
             continue
         if _JOIN.search(plan) is not None:
             raise WindowError(
-                f"stream {name!r} is the result of a join with a window, and a query of Spark's"
-                " sets its watermarks once",
+                f"stream {name!r} is the result of a join with a window, and Spark lets a query set"
+                " its watermarks only once",
                 hint="give all streams to one join, ts.streams(a=..., b=..., c=...).join(...), or"
                 " write the first result to a sink and read it from there",
             )
         raise WindowError(
-            f"stream {name!r} has a watermark, on a column that is not its event time any more, and"
-            " a query of Spark's sets its watermarks once",
+            f"stream {name!r} has a watermark on a column that is no longer its event time, and"
+            " Spark lets a query set its watermarks only once",
             hint="set no watermark before the join, which sets its own with delay=..., or keep the"
-            " column that has it as it is and name it with time=...",
+            " column with the watermark unchanged and name it with time=...",
         )
 
 

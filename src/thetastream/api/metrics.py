@@ -21,9 +21,9 @@ SHOWN_BATCHES = 20
 HEAVY_KEYS = 3
 """Most frequent keys of a batch that are named."""
 UNEVEN = 1.3
-"""Times its share that the fullest unit may get before there is a note on it."""
+"""Times its share that the busiest unit may get before there is a note on it."""
 ENOUGH_ROWS = 100
-"""Rows for each unit from which their balance says something."""
+"""Rows per unit from which on their balance is meaningful."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +55,9 @@ class StreamLoad:
     late: int
     """Those of them that were older than the watermark, and dropped."""
     newest: datetime | None
-    """The newest event time that ever came; None before there is one, and without a window."""
+    """The newest event time so far; None before there is one, and without a window."""
     watermark: datetime | None
-    """That time less the stream's delay. The query goes by the lowest of its streams."""
+    """That time minus the stream's delay. The query uses the lowest of its streams."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +81,9 @@ class UnitLoad:
     stored_bytes: int
     runs: int
     busy: float
-    """Seconds from the unit's first to its last instruction."""
+    """Seconds of CPU time for the unit's own work."""
     entries: int = 0
-    """Intermediate results of a three-way join that are stored: packs, or pairs if not packed."""
+    """Stored intermediate results of a three-way join: hub packs, or pairs if not packed."""
     pairs: int = 0
     """Pairs in them."""
     heavy: tuple[HeavyKey, ...] = ()
@@ -115,7 +115,7 @@ class BatchMetrics:
     stored_bytes: int
     watermark: datetime | None
     newest: datetime | None
-    """The newest event time that ever came, of any stream."""
+    """The newest event time so far, of any stream."""
     streams: tuple[StreamLoad, ...]
     """What came of each stream, and up to which time; in the order of the join."""
     units: tuple[UnitLoad, ...]
@@ -123,7 +123,7 @@ class BatchMetrics:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows read for each second of the batch."""
+        """Rows read per second of the batch."""
         return self.rows_in / self.seconds if self.seconds else 0.0
 
     @property
@@ -136,7 +136,7 @@ class BatchMetrics:
 
     @property
     def heavy(self) -> tuple[HeavyKey, ...]:
-        """The most frequent equality keys of the batch, those of all units put together."""
+        """The most frequent equality keys of the batch, over all units."""
         found: Counter[tuple[str, str]] = Counter()
         for unit in self.units:
             found.update({(item.stream, item.key): item.rows for item in unit.heavy})
@@ -147,8 +147,8 @@ class BatchMetrics:
 
     @property
     def imbalance(self) -> float | None:
-        """How many times its share of the rows the fullest unit got: 1.0 is even, and with two
-        units 2.0 is all on one. None without rows."""
+        """How many times its share of the rows the busiest unit got: 1.0 is even, and with two
+        units 2.0 means all rows on one. None without rows."""
         shares = _shares([self])
         return max((share.times for share in shares), default=None)
 
@@ -178,12 +178,12 @@ class Metrics(list[BatchMetrics]):
 
     @property
     def notes(self) -> list[str]:
-        """What deserves a look, each with what to do about it."""
+        """What deserves a look, and what to do about it."""
         return [*_late_notes(self), *_idle_notes(self), *_balance_notes(self)]
 
     def __str__(self) -> str:
         if not self:
-            return "no batch yet"
+            return "no batches yet"
         lines = text_table([_HEAD, *map(_batch_row, self[-SHOWN_BATCHES:])], right=len(_HEAD))
         if len(self) > SHOWN_BATCHES:
             lines.append(f"  ({len(self) - SHOWN_BATCHES} earlier batches are not shown)")
@@ -355,7 +355,7 @@ def _time(text: str | None) -> datetime | None:
 
 
 class _Share(NamedTuple):
-    """The fullest unit of a join."""
+    """The busiest unit of a join."""
 
     join: int
     unit: int
@@ -369,7 +369,7 @@ class _Share(NamedTuple):
 
 
 def _shares(batches: Iterable[BatchMetrics]) -> list[_Share]:
-    """The fullest unit of each join, over some batches."""
+    """The busiest unit of each join, over some batches."""
     rows: dict[int, Counter[int]] = defaultdict(Counter)
     for batch in batches:
         for unit in batch.units:
@@ -393,17 +393,14 @@ def _balance_notes(batches: Sequence[BatchMetrics]) -> Iterator[str]:
             f" {share.times:.1f} times its share of {share.units} units:"
         )
         if many:
-            yield f'{note} topology="random" deals rows evenly, and sends each to more units.'
+            yield f'{note} topology="random" spreads rows evenly, but sends each to more units.'
         elif frequent:
             yield (
                 f"{note} there are few keys, or frequent ones such as {frequent[0].key!r} of"
                 f' {frequent[0].stream}. topology="contrand" spreads the rows of a key.'
             )
         else:
-            yield (
-                f"{note} a smaller bucket_width spreads a band's buckets, units=... makes fewer"
-                " units."
-            )
+            yield f"{note} use a smaller bucket_width to get more buckets, or fewer units."
 
 
 def _idle_notes(batches: Sequence[BatchMetrics]) -> Iterator[str]:
@@ -419,7 +416,7 @@ def _idle_notes(batches: Sequence[BatchMetrics]) -> Iterator[str]:
             silent += 1
         if not silent:
             continue
-        since = f"{stream.stream} brought no rows in the last {silent} batches that had any"
+        since = f"{stream.stream} brought no rows in the last {silent} batches that had rows"
         marks = [item.watermark for item in counted[-1].streams if item.watermark is not None]
         if stream.newest is None:
             yield f"{since}: no result can leave before it does."
@@ -436,8 +433,8 @@ def _late_notes(batches: Sequence[BatchMetrics]) -> Iterator[str]:
     late = sum(batch.late for batch in batches)
     if late:
         yield (
-            f"{late:,} rows came after the watermark and were dropped: raise delay, or look at the"
-            " order in which the sources bring their rows."
+            f"{late:,} rows came after the watermark and were dropped: raise delay, or check the"
+            " order in which the sources deliver their rows."
         )
 
 

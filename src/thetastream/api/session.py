@@ -41,7 +41,7 @@ HELPFUL = {
     "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": "300",
     "spark.sql.execution.pyspark.udf.killOnIdleTimeout": "true",
     "spark.python.unix.domain.socket.enabled": "true",
-    # Larger Arrow batches: fewer turns of Python's loop for the same rows.
+    # Larger Arrow batches: fewer round trips to Python for the same rows.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     # A limit in bytes makes Spark measure the batch again after each row: half of the time that
     # rows need on their way to Python. The limit in rows stays.
@@ -60,7 +60,7 @@ LOCAL = {
 """Settings for checkpoints on this machine's disk."""
 
 IDLE_FACTOR = 4
-"""More partitions than this many for each task that runs at a time are probably not meant."""
+"""More partitions than this per task that runs at a time are probably not intended."""
 
 
 def configure(
@@ -68,8 +68,8 @@ def configure(
 ) -> SparkSession.Builder:
     """The builder with every setting that joins need, and those that make them faster.
 
-    What the builder already has stays; a value with which joins do not work is refused. With a
-    local master, the shuffle also gets a partition for each core, and Spark's workers run the
+    Settings that the builder already has stay; a value with which joins do not work is refused.
+    With a local master, the shuffle also gets one partition per core, and Spark's workers run the
     Python of this process, unless PYSPARK_PYTHON names another one. `local_checkpoints`: the
     checkpoints are on this machine's disk, and renamed without starting processes.
 
@@ -86,7 +86,7 @@ def configure(
         if name in given and str(given[name]) != value
     ]
     if wrong:
-        raise _refusal(wrong, "leave out what a join does not run with; ts.configure sets it")
+        raise _refusal(wrong, "remove that setting; ts.configure sets what a join needs")
     wanted = {name: value for name, (value, _) in REQUIRED.items()} | HELPFUL
     if local_checkpoints:
         wanted |= LOCAL
@@ -109,8 +109,8 @@ def session(
 ) -> SparkSession:
     """A local Spark session for joins, or the running one, which is left as it is.
 
-    `cores` defaults to all of the machine. For a cluster, make the session yourself, with
-    `configure`; a join that misses something says so.
+    `cores` defaults to all cores of the machine. For a cluster, create the session yourself, with
+    `configure`; a join says what is missing.
 
     >>> spark = ts.session(cores=2)
     >>> spark.conf.get("spark.sql.streaming.stateStore.checkpointFormatVersion")
@@ -152,7 +152,7 @@ def check_session(spark: SparkSession, units: int) -> None:
     """
     lacks = [*_packages(), *_required(spark), *_python(spark)]
     idle = idle_partitions(parallelism(spark), units)
-    # What somebody has set, to whatever value, is meant.
+    # What has been set, to whatever value, is assumed to be intended.
     given = spark.conf.getAll
     unset = [name for name in HELPFUL if name not in given]
     # The others need another session: that is no reason to repeat the warning for ever.
@@ -165,7 +165,7 @@ def check_session(spark: SparkSession, units: int) -> None:
     if lines and spark not in _WARNED:
         _WARNED.add(spark)
         warn(
-            "joins are slower in this Spark session than they need be: it lacks"
+            "joins are slower in this Spark session than they need to be: it lacks"
             f" {', '.join(unset)}",
             hint=_way_out([], lines),
         )
@@ -179,7 +179,7 @@ def _refusal(lacks: Sequence[Lack], hint: str) -> SettingError:
     if len(lacks) == 1:
         return SettingError(lacks[0].what, detail=f"  {lacks[0].why}", hint=hint)
     return SettingError(
-        f"{len(lacks)} things stand between this Spark session and a streaming join",
+        f"this Spark session lacks {len(lacks)} things that a streaming join needs",
         detail="\n".join(f"  {item.what}: {item.why}" for item in lacks),
         hint=hint,
     )
@@ -190,8 +190,9 @@ def _way_out(fixes: Sequence[str], lines: Sequence[str]) -> str:
     if lines:
         listed = "".join(f"\n    {line}" for line in lines)
         ways.append(
-            "make the session with\n    spark = ts.configure(SparkSession.builder).getOrCreate()\n"
-            f"  or, before the query starts, write{listed}"
+            "create the session with\n"
+            "    spark = ts.configure(SparkSession.builder).getOrCreate()\n"
+            f"  or, before the query starts, run{listed}"
         )
     return "\n  and ".join(ways)
 
@@ -227,23 +228,23 @@ def _python(spark: SparkSession) -> Iterator[Lack]:
     if problem is not None:
         yield Lack(
             problem,
-            "Spark takes PYSPARK_PYTHON, or else the python3 that it finds first",
-            'stop the session and make it again after os.environ["PYSPARK_PYTHON"] ='
+            "Spark uses PYSPARK_PYTHON, or else the first python3 on the PATH",
+            'stop the session and create it again after os.environ["PYSPARK_PYTHON"] ='
             " sys.executable, or activate the virtual environment before the program starts",
         )
 
 
 def idle_partitions(found: Parallelism, units: int) -> list[Lack]:
-    """What to say of a shuffle with far more partitions than there is work for, if it is one."""
+    """A shuffle with far more partitions than there is work for, if this is one."""
     tasks, partitions = found
     if tasks is None or partitions <= max(IDLE_FACTOR * tasks, units):
         return []
     return [
         Lack(
-            f"each batch starts {partitions} tasks, and most of them only cost time: there is work"
-            f" for {units} units, and the cores run {tasks} tasks at a time",
+            f"each batch starts {partitions} tasks, most of which have nothing to do: there are"
+            f" {units} units, and the cores run {tasks} tasks at a time",
             "the number is spark.sql.shuffle.partitions",
-            "before the query starts for the first time, as its checkpoint keeps the number",
+            "before the query starts for the first time, because its checkpoint keeps the number",
             _line(_PARTITIONS, str(tasks)),
         )
     ]

@@ -50,7 +50,7 @@ class Streams:
     """
 
     def __init__(self, frames: Mapping[str, DataFrame], *, origin: str | None = None) -> None:
-        """`origin`: what built the joins, for errors on executors; else the line that asks."""
+        """`origin`: what built the joins, for errors on executors; by default the calling line."""
         if not frames:
             raise OptionError(
                 "no streams were given",
@@ -62,16 +62,16 @@ class Streams:
                     f"{name} is a {type(frame).__name__}, not a Spark DataFrame",
                     hint="give DataFrames of one Spark session",
                 )
-        still = [name for name, frame in frames.items() if not frame.isStreaming]
-        if still and len(still) < len(frames):
+        static_frames = [name for name, frame in frames.items() if not frame.isStreaming]
+        if static_frames and len(static_frames) < len(frames):
             raise OptionError(
-                f"{', '.join(still)} is a batch DataFrame among streams",
-                hint="read it with spark.readStream too; to look rows up in a table, Spark's own"
-                " join of a stream and a batch DataFrame is enough",
+                f"{', '.join(static_frames)} is a batch DataFrame among streams",
+                hint="read it with spark.readStream, too; to look up rows in a table, use Spark's"
+                " own join of a stream and a batch DataFrame",
             )
         self._frames = dict(frames)
         self._origin = origin
-        self._streaming = not still
+        self._streaming = not static_frames
 
     def join(
         self,
@@ -83,13 +83,13 @@ class Streams:
         how: str = "inner",
         options: JoinOptions | None = None,
     ) -> DataFrame:
-        """Every combination of rows, one a stream, that satisfies predicate and window, once.
+        """Every combination of rows, one per stream, that satisfies predicate and window, once.
 
-        `within`: the largest distance in time, `"10 minutes"`, or `(before, after)` for
+        `within`: the largest difference in time, `"10 minutes"`, or `(before, after)` for
         -before <= second.time - first.time <= after; None joins the full history. `delay`: how late
         a row may be, where its stream has no watermark yet. `time`: the event-time column, one name
-        for all streams or one each, or `ARRIVAL`; left out, it is the column with the watermark or
-        the only timestamp.
+        for all streams or one for each, or `ARRIVAL`; by default it is the column with the
+        watermark or the only timestamp.
 
         >>> matches = ts.streams(orders=orders, rides=rides).join(
         ...     "abs(orders.x - rides.x) <= 5 AND orders.fare > rides.fare",
@@ -183,7 +183,7 @@ class Streams:
                 meant = "options=ts.JoinOptions(full_history=True)"
                 if self._origin is not None:
                     meant = "full_history = true in the job's [options]"
-                _warn_of_full_history(plan.tree, f"{limit}, or say that it is meant: {meant}")
+                _warn_of_full_history(plan.tree, f"{limit}, or say that this is intended: {meant}")
         return build(
             plan.tree,
             inputs,
@@ -201,7 +201,7 @@ class Streams:
         how: str = "inner",
         options: JoinOptions | None = None,
     ) -> Plan:
-        """The plan for the same arguments of `join`, or for a query, with reasons and costs.
+        """The plan for the same arguments as for `join`, or for a query, with reasons and costs.
 
         `print(plan)` shows it as text, and a notebook as tables.
 
@@ -228,7 +228,7 @@ class Streams:
     ) -> tuple[dict[str, TimedFrame], Plan]:
         if how != "inner":
             raise OptionError(
-                f"how={how!r} is not supported", hint='only how="inner" joins are, for now'
+                f"how={how!r} is not supported", hint='use how="inner", the only kind for now'
             )
         _require_text(predicate, "predicate")
         timed = timed_frames(self._frames, time, needed=within is not None)
@@ -323,7 +323,7 @@ def _require_text(given: object, what: str) -> None:
 
 
 def _units_of(tree: JoinTree) -> int:
-    """The units of the largest of its stages."""
+    """How many units the largest stage has."""
     return max(
         make(step.spec, step.routing).units(stage.number)
         for step in tree.steps
@@ -342,7 +342,7 @@ def _warn_of_full_history(tree: JoinTree, hint: str) -> None:
         if store.retention.keeps is None
     ]
     warn(
-        f"every row of {' and '.join(kept)} is kept for ever, as nothing limits how much later a"
-        " row that matches it may come",
+        f"every row of {' and '.join(kept)} is kept for ever, because nothing limits how much later"
+        " a matching row may come",
         hint=hint,
     )

@@ -42,7 +42,7 @@ class TimedFrame:
             return self.frame
         if delay is None:
             raise WindowError(
-                f"stream {self.name!r} has no watermark, and a window needs one to end",
+                f"stream {self.name!r} has no watermark, and without one a window never ends",
                 hint=f'say how late a row of {self.column!r} may be: delay="5 seconds"',
             )
         if isinstance(self.frame.schema[self.column].dataType, TimestampNTZType):
@@ -58,7 +58,7 @@ class TimedFrame:
 def timed_frames(
     frames: Mapping[str, DataFrame], time: Time, *, needed: bool
 ) -> dict[str, TimedFrame]:
-    """Each stream with its event time; `needed` if there is a window that cannot do without."""
+    """Each stream with its event time; `needed` if there is a window, which requires one."""
     if isinstance(time, Mapping):
         unknown = [name for name in time if name not in frames]
         if unknown:

@@ -108,11 +108,11 @@ def figures(documents: dict[str, Document]) -> list[Figure]:
         Figure("memory of all processes, 10 M live tuples on each side, GiB", memory(), most=12),
     ]
     for groups in (10, 10_000):
-        what = f"count and sum by {groups} groups, 1,000 pairs a row: in place against listed"
+        what = f"count and sum by {groups} groups, 1,000 pairs per row: in place against listed"
         found.append(Figure(what, within(f"sum-{groups}", throughput, LISTED), least=50))
     found.append(
         Figure(
-            "the same with 10,000 pairs a row: time relative to 1,000",
+            "the same with 10,000 pairs per row: time relative to 1,000",
             against_own("sum-10", "sum-more"),
             most=1.5,
         )

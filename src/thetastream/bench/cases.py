@@ -29,7 +29,7 @@ OURS = "thetastream"
 SPARK_DEFAULT = "spark-default"
 SPARK_ROCKSDB = "spark-rocksdb4"
 SPARK_TUNED = "spark-tuned"
-"""The same with the settings of our session that Spark's own join gains from as well."""
+"""The same with those settings of our session that also help Spark's own join."""
 WORKAROUND = "workaround"
 DUCKDB = "duckdb"
 LISTED = "listed"
@@ -86,7 +86,7 @@ class Case:
 
     @property
     def names(self) -> str:
-        """The streams' names, a letter each."""
+        """The streams' names, one letter each."""
         return "rst"[: len(self.schemas)]
 
     @property
@@ -173,7 +173,7 @@ AGGREGATE = replace(
     triggers=7,
     results=1000.0,
     contestants=(OURS, LISTED),
-    # A thousand pairs a row: listing them takes minutes where a million rows arrive at once.
+    # A thousand pairs per row: listing them takes minutes where a million rows arrive at once.
     # Its cost per row is that of the pairs; the share of the trigger's own cost is small.
     cap=(LISTED, 100_000),
 )

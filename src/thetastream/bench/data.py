@@ -38,7 +38,7 @@ Columns = Callable[[np.random.Generator, int, int], tuple[Integers, Integers]]
 
 
 def prepare(case: Case, root: Path) -> Path:
-    """The folder with the streams of the case; made if it is not there yet."""
+    """The folder with the streams of the case; created if it does not exist yet."""
     folder = root / case.dataset
     if (folder / "done").exists():
         return folder

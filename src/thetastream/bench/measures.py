@@ -90,7 +90,7 @@ def peak_memory(run: Run) -> float | None:
 
 
 def results(run: Run) -> int | None:
-    """All result rows, if each trigger told its own."""
+    """All result rows, if each trigger reported its own."""
     if "results" in run:
         return int(run["results"])
     numbers = [trigger["results"] for trigger in run.get("triggers", [])]

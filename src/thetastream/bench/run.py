@@ -40,11 +40,13 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", nargs="+", default=[], metavar="CASE", help="not all cases")
-    parser.add_argument("--contestants", nargs="+", default=[], help="not all contestants")
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="CASE", help="run only these cases"
+    )
+    parser.add_argument("--contestants", nargs="+", default=[], help="run only these contestants")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each case")
     parser.add_argument("--rows", type=int, help="rows per trigger, both streams together")
-    parser.add_argument("--triggers", type=int)
+    parser.add_argument("--triggers", type=int, help="triggers of each case")
     parser.add_argument("--results", type=float, help="results per input row")
     parser.add_argument(
         "--limit",
@@ -52,12 +54,12 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         type=limit,
         default=[],
         metavar="[CONTESTANT=]SECONDS",
-        help=f"for each contestant, or for one; {LIMIT:g} if not given",
+        help=f"time limit for each contestant, or for one; {LIMIT:g} by default",
     )
-    parser.add_argument("--topology", default="auto", help="of the library's own join")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks"))
-    parser.add_argument("--data", type=Path, help="keep the generated streams here, and use them")
-    parser.add_argument("--list", action="store_true", help="show the cases and do nothing")
+    parser.add_argument("--topology", default="auto", help="the topology of the library's own join")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks"), help="where results go")
+    parser.add_argument("--data", type=Path, help="keep the generated streams here, and reuse them")
+    parser.add_argument("--list", action="store_true", help="list the cases and exit")
     return parser.parse_args(argv)
 
 

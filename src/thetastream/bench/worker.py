@@ -59,7 +59,7 @@ def in_duckdb(case: Case, folder: Path) -> dict[str, Any]:
 
 
 def in_spark(case: Case, folder: Path, task: dict[str, Any]) -> dict[str, Any]:
-    """The join as a streaming query over all files, one file of each stream a trigger."""
+    """The join as a streaming query over all files, one file of each stream per trigger."""
     from pyspark.sql import functions as F
 
     contestant: str = task["contestant"]

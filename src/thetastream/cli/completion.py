@@ -1,7 +1,7 @@
 """Completion scripts for shells, made by shtab from the commands themselves.
 
-A script is made once and then completes without starting Python, so shtab is an extra: whoever
-wants a script needs it for one command.
+A script is made once and then completes without starting Python, so shtab is needed for this one
+command only and is an extra.
 """
 
 from __future__ import annotations

@@ -14,9 +14,11 @@ from thetastream.workloads import WORKLOADS, in_order, write_batch
 
 
 def generate(chosen: argparse.Namespace) -> int:
-    """Writes one folder for each stream of the workload."""
+    """Writes one folder per stream of the workload."""
     if chosen.rows < 1 or chosen.files < 1:
-        raise JobError("--rows and --files are at least 1", hint="leave them out for the defaults")
+        raise JobError(
+            "--rows and --files must be at least 1", hint="leave them out for the defaults"
+        )
     if chosen.every is not None and chosen.every < 0:
         raise JobError("--every is negative", hint="give the seconds between two files")
     try:
@@ -59,7 +61,7 @@ def _tpch(out: Path, scale: float) -> int:
     if done.returncode:
         raise JobError(
             f"tpchgen-cli failed: {done.stderr.strip().splitlines()[-1:] or done.returncode}",
-            hint="check --scale and the space on the disk",
+            hint="check --scale and the free disk space",
         )
     print(f"{out}: TPC-H at scale factor {scale:g}")
     return 0

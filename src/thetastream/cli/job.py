@@ -79,7 +79,7 @@ def load(file: Path) -> Job:
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise JobError(f"there is no file {file}", hint="give the path of a job") from None
+        raise JobError(f"there is no file {file}", hint="give the path of a job file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise JobError(f"{file} cannot be read: {error}", hint="give a text file") from None
     if file.suffix.lower() == ".sql":
@@ -107,7 +107,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 class _Reader:
-    """Takes a job's values one by one, so that what is left over is unknown."""
+    """Reads a job's values, and refuses names that it does not know."""
 
     def __init__(self, file: Path, raw: dict[str, Any], query: str | None) -> None:
         self.file = file
@@ -126,7 +126,7 @@ class _Reader:
             # Not expanded: it is shown in plans and errors, where no secret belongs.
             query = raw.get("query", "")
             if not isinstance(query, str):
-                raise self._error("query is not a text", 'write query = "SELECT ..."')
+                raise self._error("query is not a string", 'write query = "SELECT ..."')
         if not query:
             raise self._error("the job has no query", 'add query = "SELECT ..."')
         streams = self._table(raw, "streams", "the job")
@@ -199,7 +199,7 @@ class _Reader:
         except OptionError as error:
             raise self._error(f"[options]: {error.what}", error.hint) from None
         except TypeError as error:
-            raise self._error(f"[options]: {error}", "give a value of the right kind") from None
+            raise self._error(f"[options]: {error}", "give a value of the right type") from None
 
     def _trigger(self, text: str) -> str:
         folded = text.strip().casefold().replace("_", " ").replace("-", " ")
@@ -242,7 +242,7 @@ class _Reader:
             if name not in known:
                 close = difflib.get_close_matches(name, sorted(known), n=1)
                 hint = f"did you mean {close[0]!r}?" if close else ""
-                names = f"the names are {', '.join(sorted(known))}"
+                names = f"the options are {', '.join(sorted(known))}"
                 raise self._error(f"{where} has no option {name!r}", hint or names)
 
     def _text(self, raw: dict[str, Any], name: str, where: str, *default: Any) -> Any:
@@ -251,7 +251,7 @@ class _Reader:
                 return default[0]
             raise self._error(f"{where} has no {name}", f'add {name} = "..."')
         if not isinstance(raw[name], str):
-            raise self._error(f"{name} of {where} is not a text", f'write {name} = "..."')
+            raise self._error(f"{name} of {where} is not a string", f'write {name} = "..."')
         return self._expanded(raw[name])
 
     def _table(self, raw: dict[str, Any], name: str, where: str) -> dict[str, Any]:
@@ -261,7 +261,7 @@ class _Reader:
         return value
 
     def _settings(self, raw: dict[str, Any], where: str) -> dict[str, str]:
-        """Options for Spark, which takes texts only."""
+        """Options for Spark, which takes strings only."""
         found = {}
         for name, value in _flat(raw):
             if isinstance(value, bool):
@@ -269,7 +269,9 @@ class _Reader:
             elif isinstance(value, str | int | float):
                 found[name] = self._expanded(str(value))
             else:
-                raise self._error(f"{name} of {where} is not a single value", "write a text")
+                raise self._error(
+                    f"{name} of {where} is not a single value", "write a string or a number"
+                )
         return found
 
     def _expanded(self, text: str) -> str:

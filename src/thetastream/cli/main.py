@@ -1,6 +1,6 @@
 """The command `thetastream`.
 
-Exit codes: 0 done, or stopped cleanly when asked to; 1 the query failed while it ran; 2 the job,
+Exit codes: 0 done, or stopped cleanly on request; 1 the query failed while running; 2 the job,
 the query or the command line is wrong; 3 Spark or a package is missing or cannot start; 4 the
 checkpoint belongs to another query; 130 stopped at once, by a second Ctrl-C.
 """
@@ -40,8 +40,8 @@ A job names its streams, a query, a sink and a checkpoint:
   format = "parquet"
   path = "out"
 
-exit codes: 0 done or stopped when asked to, 1 the query failed while it ran, 2 the job is wrong,
-3 Spark, Java or a package is missing, 4 the checkpoint belongs to another query, 130 stopped by a
+exit codes: 0 done, or stopped on request; 1 the query failed while running; 2 the job is wrong;
+3 Spark, Java or a package is missing; 4 the checkpoint belongs to another query; 130 stopped by a
 second Ctrl-C
 """
 WORKLOADS = ("city", "zipf", "bmodel", "fares", "power", "gps", "tpch")
@@ -51,14 +51,14 @@ def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     top = argparse.ArgumentParser(
         prog="thetastream",
-        description="Joins of streams on any predicate, inside Spark Structured Streaming.",
+        description="Join streams on any predicate, inside Spark Structured Streaming.",
     )
     top.add_argument("--version", action="version", version=f"thetastream {VERSION}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     jobs = {
         "run": "run a job until it ends or is stopped",
-        "explain": "show how a job will be carried out, and why",
-        "check": "look for everything in a job that can be wrong before it runs",
+        "explain": "show how a job will run, and why",
+        "check": "find mistakes in a job before it runs",
     }
     of_job = {
         name: commands.add_parser(
@@ -72,9 +72,11 @@ def parser() -> argparse.ArgumentParser:
     }
     for command in of_job.values():
         command.add_argument("job", type=Path, metavar="JOB", help="a .toml or .sql file")
-    of_job["run"].add_argument("--json", action="store_true", help="one JSON object a batch")
-    of_job["explain"].add_argument("--html", action="store_true", help="as HTML")
-    about = "write the papers' workloads as parquet files, one folder for each stream"
+    of_job["run"].add_argument(
+        "--json", action="store_true", help="print one JSON object per batch"
+    )
+    of_job["explain"].add_argument("--html", action="store_true", help="print HTML instead of text")
+    about = "write the papers' workloads as parquet files, one folder per stream"
     generate = commands.add_parser(
         "generate",
         help=about,
@@ -84,20 +86,20 @@ def parser() -> argparse.ArgumentParser:
     generate.add_argument(
         "workload", choices=WORKLOADS, metavar="WORKLOAD", help=", ".join(WORKLOADS)
     )
-    generate.add_argument("out", type=Path, metavar="FOLDER", help="made if it is not there")
-    generate.add_argument("--rows", type=int, default=10_000, help="rows a file, each stream")
-    generate.add_argument("--files", type=int, default=10, help="files of each stream")
-    generate.add_argument("--seed", type=int, default=7, help="the same seed, the same rows")
+    generate.add_argument("out", type=Path, metavar="FOLDER", help="created if it does not exist")
+    generate.add_argument("--rows", type=int, default=10_000, help="rows per file")
+    generate.add_argument("--files", type=int, default=10, help="files per stream")
+    generate.add_argument("--seed", type=int, default=7, help="the same seed gives the same rows")
     generate.add_argument(
-        "--every", type=float, metavar="SECONDS", help="write a file of each stream this often"
+        "--every", type=float, metavar="SECONDS", help="seconds between two files of a stream"
     )
-    generate.add_argument("--scale", type=float, default=0.01, help="TPC-H's scale factor")
+    generate.add_argument("--scale", type=float, default=0.01, help="scale factor of TPC-H")
     for name, about in (
         ("demo", "join two live streams, check the result, write a report"),
-        ("bench", "measure against Spark's own join (thetastream bench --help)"),
+        ("bench", "compare with Spark's own join (thetastream bench --help)"),
     ):
         commands.add_parser(name, help=about, add_help=False)
-    complete = commands.add_parser("completion", help="a completion script for a shell")
+    complete = commands.add_parser("completion", help="print a completion script for a shell")
     complete.add_argument("shell", choices=completion.SHELLS)
     return top
 
@@ -178,7 +180,7 @@ def _carry_out(prepared: Any, chosen: argparse.Namespace) -> int:
 
 
 def _running() -> Any:
-    """A session that is already there, which is not ours to stop; mostly None."""
+    """A session that already exists, which is not ours to stop; usually None."""
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
@@ -225,22 +227,22 @@ def _run(prepared: Any, *, as_json: bool) -> int:
         if not known and start.cause(text):
             print(f"  {start.cause(text)}", file=sys.stderr)
         print(
-            "What to do: correct the cause and run the job again; it goes on where it stopped",
+            "What to do: fix the cause and run the job again; it continues where it stopped",
             file=sys.stderr,
         )
         state = known is not None and known[0] in ("FingerprintError", "ManifestVersionError")
         return OTHER_QUERY if state else FAILED
     if stop.asked():
         progress.announce(
-            "stopped after a whole batch; run the job again to go on", as_json=as_json
+            "stopped after a complete batch; run the job again to continue", as_json=as_json
         )
     else:
-        progress.announce("done: everything that was available is joined", as_json=as_json)
+        progress.announce("done: everything that was available has been joined", as_json=as_json)
     if totals.late:
         progress.announce(
             f"{totals.late:,} of {totals.rows:,} rows came after the watermark and were dropped\n"
-            f"What to do: raise delay ({prepared.job.delay}), or look at the order in which the"
-            " source brings its rows; Spark takes files by the time of their last change",
+            f"What to do: raise delay ({prepared.job.delay}), or check the order in which the"
+            " source delivers its rows; Spark reads files in the order of their modification times",
             as_json=as_json,
         )
     remark = progress.still_open(
@@ -252,7 +254,7 @@ def _run(prepared: Any, *, as_json: bool) -> int:
 
 
 class _Stop:
-    """The first Ctrl-C asks to stop, the second stops at once."""
+    """The first Ctrl-C asks the job to stop, the second stops it at once."""
 
     def __init__(self) -> None:
         self._asked = False

@@ -30,7 +30,7 @@ class View(Protocol):
 
 
 class Lines:
-    """One line a batch."""
+    """One line per batch."""
 
     def __init__(self, out: TextIO) -> None:
         self.out = out
@@ -43,7 +43,7 @@ class Lines:
 
 
 class Json:
-    """One JSON object a batch, for machines."""
+    """One JSON object per batch, for machines."""
 
     def __init__(self, out: TextIO) -> None:
         self.out = out
@@ -77,7 +77,7 @@ class Live:
     def batch(self, batch: ts.BatchMetrics) -> None:
         self.rows += batch.rows_in
         self.results += batch.results
-        text = f"{line(batch)}   in all {self.rows:,} rows, {self.results:,} results"
+        text = f"{line(batch)}   total {self.rows:,} rows, {self.results:,} results"
         # Back to the start of the line, and clear what was there.
         print(f"\r\x1b[2K{text}", end="", file=self.out, flush=True)
 
@@ -86,7 +86,7 @@ class Live:
 
 
 def best_view(out: TextIO, *, as_json: bool) -> View:
-    """JSON where asked for; a redrawn line on a terminal, else plain lines."""
+    """JSON if asked for; a redrawn line on a terminal, otherwise plain lines."""
     if as_json:
         return Json(out)
     return Live(out) if out.isatty() else Lines(out)
@@ -126,14 +126,14 @@ def still_open(totals: Totals, *, windowed: bool, grouped: bool) -> str | None:
     """
     if grouped and totals.rows:
         if totals.watermark is None:
-            over = "no window of time is over yet"
+            over = "no time window has ended yet"
         else:
-            over = f"windows of time that end after {totals.watermark.isoformat()} are still open"
-        return f"{over}: each is written when rows that come later move the watermark past its end"
+            over = f"time windows that end after {totals.watermark.isoformat()} are still open"
+        return f"{over}: each is written when later rows move the watermark past its end"
     if windowed and totals.stored:
         return (
-            f"the join's window is still open: {totals.stored:,} stored rows can match rows that"
-            " come later"
+            f"the join's window is still open: {totals.stored:,} stored rows can still match"
+            " later rows"
         )
     return None
 

@@ -23,13 +23,13 @@ OWNER = "thetastream-job.json"
 
 
 def check_paths(job: Job) -> None:
-    """Refuse sources that are not there, before Spark is started."""
+    """Refuse sources that do not exist, before Spark is started."""
     for source in job.streams.values():
         path = None if source.path is None else local_path(source.path)
         if source.format in FILE_FORMATS and path is not None and not glob.glob(str(path)):
             raise JobError(
                 f"{job.file}: the source of stream {source.name!r} does not exist: {path}",
-                hint="make the folder, or correct path; it is relative to the job's file",
+                hint="create the folder, or correct the path, which is relative to the job's file",
             )
 
 
@@ -61,8 +61,8 @@ class Prepared:
         try:
             schema = source.schema
             if schema is None and source.format in FILE_FORMATS:
-                still = self._spark.read.format(source.format).options(**source.options)
-                reader = reader.schema(still.load(source.path).schema)
+                static = self._spark.read.format(source.format).options(**source.options)
+                reader = reader.schema(static.load(source.path).schema)
             elif schema is not None:
                 reader = reader.schema(schema)
             return reader.load(source.path) if source.path is not None else reader.load()
@@ -94,15 +94,15 @@ class Prepared:
         self._check_format()
         if self.job.join.update_batches > 1 and self.job.trigger == "available now":
             raise JobError(
-                f"{self.job.file}: update_batches keeps back what the last batches brought",
-                hint='leave update_batches out, or use another trigger than "available now"',
+                f"{self.job.file}: update_batches would hold back the results of the last batches",
+                hint='leave update_batches out, or use a trigger other than "available now"',
             )
         if grouped and mode == "append" and not windowed:
             raise JobError(
                 f"{self.job.file}: an aggregate over all results so far has no final rows",
-                hint="GROUP BY window(time, ...), whose rows are final when the watermark passes;"
-                f" or {'take a sink that is not files, with' if files else 'add'} output_mode ="
-                ' "update" or "complete"',
+                hint="use GROUP BY window(time, ...), whose rows become final as the watermark"
+                f" passes; or {'choose a sink that is not files, with' if files else 'add'}"
+                ' output_mode = "update" or "complete"',
             )
         if not grouped and mode == "complete":
             raise JobError(
@@ -112,8 +112,9 @@ class Prepared:
         if files and mode != "append":
             raise JobError(
                 f"{self.job.file}: output_mode = {mode!r} needs a sink that replaces rows, and"
-                f" {self.job.sink.format} files are only added to",
-                hint="leave output_mode out and GROUP BY window(time, ...), or take another sink",
+                f" {self.job.sink.format} files can only be appended to",
+                hint="leave output_mode out and use GROUP BY window(time, ...), or choose another"
+                " sink",
             )
 
     def _check_format(self) -> None:
@@ -132,7 +133,7 @@ class Prepared:
                 hint=suggestion(
                     wanted,
                     sorted(KNOWN_SINKS),
-                    "name the package of its sink in [spark] spark.jars.packages; Spark itself has",
+                    "name the package of the sink in [spark] spark.jars.packages; Spark itself has",
                 ),
             ) from None
 
@@ -151,7 +152,7 @@ class Prepared:
         compare(stored, self.plan.tree.fingerprint(), "the checkpoint belongs to another query")
 
     def claim_checkpoint(self) -> None:
-        """Write down whose checkpoint it is."""
+        """Record which query the checkpoint belongs to."""
         folder = local_path(self.job.checkpoint)
         if folder is None or (folder / OWNER).exists():
             return

@@ -17,11 +17,11 @@ from pathlib import Path
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m thetastream.demo", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long rows keep arriving")
+    parser.add_argument("--rows", type=int, default=300_000, help="rows per stream")
     parser.add_argument(
-        "--seconds", type=float, default=20.0, help="how long the streams keep arriving"
+        "--out", type=Path, default=Path("demo-report.html"), help="where the report goes"
     )
-    parser.add_argument("--rows", type=int, default=300_000, help="rows of each stream")
-    parser.add_argument("--out", type=Path, default=Path("demo-report.html"), help="the report")
     parser.add_argument("--keep", action="store_true", help="keep the streams and the results")
     return parser.parse_args(argv)
 

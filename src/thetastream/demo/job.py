@@ -16,7 +16,7 @@ import thetastream as ts
 from thetastream.workloads import City, write_batch
 
 BATCHES = 15
-"""One file of each stream a batch, each of one minute of event time."""
+"""One file of each stream per batch, each with one minute of event time."""
 
 REACH = 5
 """Metres between an order and a ride that may serve it."""

@@ -36,7 +36,7 @@ def best_view() -> View:
 
 
 class LineView:
-    """One line a batch."""
+    """One line per batch."""
 
     def follow(self, job: Job) -> None:
         shown = -1

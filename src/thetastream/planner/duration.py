@@ -53,7 +53,7 @@ def parse_duration(value: object, what: str) -> int:
         length = _from_text(value, what)
     else:
         raise WindowError(
-            f"{what}={value!r} does not say in which unit of time it is",
+            f"{what}={value!r} has no unit of time",
             hint=FORMS,
         )
     if length < 0:
@@ -79,7 +79,7 @@ def _from_text(text: str, what: str) -> int:
         if unit in _MONTHS:
             raise WindowError(
                 f"{what}={text!r}: a {unit} has no fixed length",
-                hint="say it in days",
+                hint="give it in days",
             )
         if unit not in _UNITS:
             raise WindowError(

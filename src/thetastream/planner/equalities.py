@@ -50,7 +50,7 @@ class EqualityPlan:
     refused: tuple[tuple[Comparison, str], ...]
     reason: str
     compared: tuple[tuple[ColumnSpec, ColumnSpec], ...] = ()
-    """What was hashed, a column a side for each equality; empty if the units could not compare
+    """What was hashed, one column per side for each equality; empty if the units could not compare
     it as Spark does."""
 
 

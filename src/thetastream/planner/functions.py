@@ -88,7 +88,7 @@ AGGREGATES = words(
 )
 """Functions of many rows."""
 
-_UNSTEADY = "gives another value each time it is evaluated"
+_UNSTEADY = "gives a different value each time it is evaluated"
 _NEVER: dict[str, frozenset[str]] = {
     _UNSTEADY: words(
         """
@@ -97,7 +97,7 @@ _NEVER: dict[str, frozenset[str]] = {
         curdate curtime current_datetime aes_encrypt
         """
     ),
-    "reaches outside of the data": words(
+    "reaches outside the data": words(
         """
         reflect java_method try_reflect input_file_name input_file_block_start
         input_file_block_length current_user user session_user current_role current_database
@@ -110,7 +110,7 @@ _NEVER: dict[str, frozenset[str]] = {
         "cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number window "
         "session_window window_time"
     ),
-    "makes many rows of one": words(
+    "makes several rows of one": words(
         "explode explode_outer inline inline_outer posexplode posexplode_outer stack json_tuple "
         "range variant_explode variant_explode_outer sql_keywords"
     ),
@@ -126,10 +126,11 @@ def refusal(name: str, arguments: int, extra: Iterable[str] = ()) -> tuple[str, 
             if reason is _UNSTEADY:
                 # In the query itself a task that runs again would compute another value.
                 hint = "store its value with the rows, before the stream is read"
-            return f"{name}() {reason}; it has no place in a join predicate", hint
+            return f"{name}() {reason}; it is not allowed in a join predicate", hint
     if folded == "unix_timestamp" and arguments == 0:
         return (
-            f"{name}() without arguments is the current time; it has no place in a join predicate",
+            f"{name}() without arguments is the current time; it is not allowed in a join"
+            " predicate",
             "give it the column to convert",
         )
     own = {item.casefold() for item in extra}
@@ -138,6 +139,6 @@ def refusal(name: str, arguments: int, extra: Iterable[str] = ()) -> tuple[str, 
     close = difflib.get_close_matches(folded, sorted(ALLOWED | own), n=1, cutoff=0.75)
     guess = f"did you mean {close[0]}()? Otherwise " if close else ""
     return (
-        f"{name}() is not among the functions that a predicate may call",
+        f"{name}() is not a function that a predicate may call",
         f"{guess}name it in JoinOptions(functions=...) if it is your own and deterministic",
     )

@@ -97,7 +97,8 @@ class _Planner:
             raise RefusedExpressionError(
                 "DISTINCT together with aggregates is not supported",
                 text=query.text,
-                hint="the rows of an aggregation are distinct already if its groups are selected",
+                hint="leave DISTINCT out: the rows of an aggregation are distinct if all its groups"
+                " are selected",
             )
         if not query.grouped and not query.distinct:
             return self._rows()
@@ -139,8 +140,8 @@ class _Planner:
         every = self.request.options.update_batches
         if slice_length is not None and every > 1:
             raise OptionError(
-                f"update_batches={every} does not go with time windows or DISTINCT",
-                hint="leave it out: the watermark may pass results that are kept back",
+                f"update_batches={every} cannot be combined with time windows or DISTINCT",
+                hint="leave it out: the watermark may pass results that are held back",
             )
         what = "duplicates are dropped" if query.distinct else "aggregated"
         decision = Decision(

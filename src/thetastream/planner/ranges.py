@@ -30,9 +30,9 @@ from thetastream.planner.types import (
 from thetastream.spec import Arithmetic, Bound, Encoding, Range, RangeKind
 
 DIFFERENCE_LIMIT = 2**64
-"""No difference of two 64-bit keys reaches this: larger bounds say the same."""
+"""No difference of two 64-bit keys reaches this: larger bounds make no difference."""
 MOST_DIGITS = 38
-"""Of a decimal in Spark; where an exact result would need more, it rounds."""
+"""Digits of a decimal in Spark; where an exact result would need more, it rounds."""
 FLOAT32_SLACK = Fraction(1, 2**22)
 """Four times the relative rounding error of a 32-bit subtraction."""
 
@@ -179,7 +179,7 @@ class _Group:
         types = (self.scope.type_of(0, first.left), self.scope.type_of(1, first.right))
         kinds = frozenset[ConstantKind]().union(*(form.kinds for form in forms))
         if not comparable(*types):
-            return _Refusal(f"{types[0]} and {types[1]} are not added to in one arithmetic")
+            return _Refusal(f"{types[0]} and {types[1]} have no arithmetic in common")
         common = self.scope.common_type(*types, first.source)
         kind = family(common)
         interval = ConstantKind.INTERVAL in kinds
@@ -194,7 +194,7 @@ class _Group:
                 "(cast both sides from int to bigint to avoid that)"
             )
         if kind is not Family.FLOAT and any(self._rounds(form, types) for form in forms):
-            return _Refusal("Spark's decimals have 38 digits, so that it rounds one of the sides")
+            return _Refusal("Spark's decimals have 38 digits, so it rounds one of the sides")
         if kind is Family.FLOAT or ConstantKind.DOUBLE in kinds:
             return self._floating(forms, common)
         if kind is Family.DECIMAL:

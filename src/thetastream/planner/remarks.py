@@ -22,13 +22,13 @@ def _about_costs(routing: RoutingSpec, costs: Sequence[Cost]) -> Iterator[str]:
     """Why the chosen topology is right although a number beside it is lower."""
     chosen = next(item for item in costs if item.routing is routing.routing)
     if max(routing.units) == 1:
-        yield "With one unit for each stream all topologies do the same work."
+        yield "With one unit per stream all topologies do the same work."
         return
     yield "The driving predicate decides the topology; the table says what that costs."
     if routing.units[0] == routing.units[1] and chosen.routing is not Routing.MATRIX:
         yield (
             "Both streams have the same units, and a row that is stored where it probes is sent"
-            " there once: up to one message less than the table says."
+            " there only once: up to one message less than the table says."
         )
     for other in costs:
         if sum(other.bandwidth) >= sum(chosen.bandwidth):
@@ -44,13 +44,13 @@ def _about_costs(routing: RoutingSpec, costs: Sequence[Cost]) -> Iterator[str]:
                 " searched as long as its row can match."
             )
         elif chosen.routing is Routing.CONTRAND and other.routing is Routing.HASH:
-            yield f"{fewer}, but all rows of a frequent key are one unit's."
+            yield f"{fewer}, but puts all rows of a frequent key on one unit."
         else:
             yield f"{fewer}; {chosen.routing.value} was asked for in the options."
 
 
 def _about_balance(spec: JoinSpec, routing: RoutingSpec) -> Iterator[str]:
-    """When units stay idle, as far as it can be known before any row has come."""
+    """When units stay idle, as far as this is known before any row has arrived."""
     units, edge = max(routing.units), spec.edge(0, 1)
     if units == 1:
         return
@@ -71,5 +71,5 @@ def _about_balance(spec: JoinSpec, routing: RoutingSpec) -> Iterator[str]:
             yield f"A {key.type} has at most {most} buckets, and there are {units} units."
         yield (
             f"Values in few buckets of {by.width:g} leave units idle: {_SHOWN}, and a"
-            " smaller bucket_width makes more of them."
+            " smaller bucket_width gives more buckets."
         )

@@ -91,7 +91,7 @@ class Explanation:
 
     @property
     def terms(self) -> Sequence[tuple[str, str]]:
-        """The terms in it that need a word, each with its meaning."""
+        """The terms in it that need an explanation, each with its meaning."""
         texts = [text for d in self.decisions for text in (d.subject, d.choice, d.reason)]
         texts += [f"{item.kind.value}\n{item.handling}" for item in self.conjuncts]
         texts += [meaning for _, *_, meaning in self.costs]
@@ -99,7 +99,7 @@ class Explanation:
         return terms_in([*texts, "conjuncts"])
 
     def text(self, *, terms: bool = True) -> str:
-        """The plan as aligned text, with a word on its terms."""
+        """The plan as aligned text, with an explanation of its terms."""
         lines = [f"{self.title} on {self.predicate}", *_built(self.origin)]
         if self.picture:
             lines += ["", "Join graph", *self.picture]

@@ -1,4 +1,4 @@
-"""What a join is asked for beside its predicate."""
+"""What a join is asked for besides its predicate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Half a line on each term of an explanation that only a reader of the papers knows."""
+"""A short explanation of each term in a plan that is not common knowledge."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 from thetastream.spec import Routing
 
 TOPOLOGIES = {
-    Routing.HASH: "a row is stored and probes in the unit of its key",
-    Routing.CONTRAND: "ContRand: a key has a subgroup of the units; one of them stores a row, all"
-    " of the other stream's are probed",
-    Routing.RANDOM: "any unit stores a row, which probes all units of the other stream",
-    Routing.BAND: "a row is stored in the unit of its key's bucket; it probes those that its band"
-    " touches",
-    Routing.MATRIX: "units are cells of a matrix; a row is stored, and probes, in a whole line",
+    Routing.HASH: "a row is stored, and looks for partners, in the unit of its key",
+    Routing.CONTRAND: "ContRand: the key chooses a subgroup of the units; one of them stores the"
+    " row, and all of the other stream's subgroup are probed",
+    Routing.RANDOM: "any unit stores the row, which probes all units of the other stream",
+    Routing.BAND: "a row is stored in the unit of its key's bucket, and probes the units of the"
+    " buckets that its band touches",
+    Routing.MATRIX: "units are cells of a matrix; a row is stored, and probes, in a whole row or"
+    " column",
 }
 """What each topology does with a row."""
 
@@ -23,24 +24,24 @@ _TERMS = {
     "driving predicate": "what stored rows are sorted and searched by; the rest filters what it"
     " finds",
     "topology": "which units store a row, and which ones it probes",
-    "unit": "a share of the stored rows, in the hands of one task at a time",
+    "unit": "a share of the stored rows, handled by one task at a time",
     "probe": "to look for a row's partners among the stored rows of a unit",
-    "sorted run": "stored rows in the order of the driving key, which a probe searches by halves",
-    "archive period": "the event time whose runs are one link of a chain, to be dropped together",
+    "sorted run": "stored rows in the order of the driving key, for binary search",
+    "archive period": "the span of event time whose runs expire together, as one link of a chain",
     "kernel": "the search inside the units, before Spark sees any pair",
     "residual": "what the kernel cannot decide; Spark evaluates it on the pairs that are left",
-    "join graph": "the streams as points, the comparisons between them as lines",
+    "join graph": "the streams as nodes, the comparisons between them as edges",
     "cyclic": "every two of the streams are compared with each other",
     "chain": "the two outer streams are compared with the middle one only",
     "symmetric": "a result is completed by its newest row, in the unit that stores its oldest row",
     "semi-symmetric": "the same, but what the middle stream makes with one end is sent on to the"
     " other end",
     "tree of two-way joins": "the results of each join are a stream of the next one",
-    "store": "the stored rows of one stream, in its units; the rows of the others visit them",
+    "store of": "the stored rows of one stream, over all units; rows of the others visit them",
     "by content": "only to the units that may store a partner of the row",
     "intermediate": "pairs of two streams' rows that wait for a row of the third",
     "pack": "a row, the hub, with all of its partners, stored as one entry",
-    "prefix": "a key of eight bytes: what it cannot tell apart is compared again",
+    "prefix": "a key of eight bytes: values that it cannot tell apart are compared again",
 }
 
 

@@ -126,7 +126,7 @@ class ViewPlanner:
         kind = self.values[value.stream][value.column].type
         wide = family(kind) is Family.DECIMAL and decimal_size(kind)[0] > SAFE_DIGITS
         if wide and not self.scope.analyst.ansi:
-            raise NotInPlaceError(f"a sum of {kind} may be NULL for want of digits")
+            raise NotInPlaceError(f"a sum of {kind} may overflow to NULL")
         total = f"sum({self._measure(Fold.SUM, value)})"
         if one.function == "sum":
             return sum_type(total, kind)

@@ -113,7 +113,7 @@ def intersect(base: Window | None, ranges: list[TimeRange], text: str) -> Window
         return None
     if low is not None and high is not None and low > high:
         raise WindowError(
-            "no two tuples can be within the window",
+            "no two tuples can satisfy the window",
             detail=f"  {text}\n  within and the predicate together ask for a second time at "
             f"least {format_duration(low)} and at most {format_duration(high)} after the first",
             hint="compare the bounds in the predicate with within; " + FORMS,

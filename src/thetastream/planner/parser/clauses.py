@@ -39,7 +39,7 @@ WINDOW_CALL = "windo_"
 
 
 class Clauses:
-    """The text's said that the parser does not know."""
+    """Clauses that the SQL parser does not know."""
 
     def __init__(self, text: str, *, online: bool) -> None:
         """`online`: whether a stream has a column of that name."""
@@ -201,5 +201,5 @@ def marked(text: str, start: int, end: int) -> str:
 
 
 def _word(token: Any) -> str:
-    """What a token says; a text, or a name in quotes, says nothing, whatever it consists of."""
+    """The keyword that a token is; a string, or a name in quotes, is none, whatever is in it."""
     return _QUOTED if token.token_type in _IN_QUOTES else token.text.upper()

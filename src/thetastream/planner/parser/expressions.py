@@ -151,7 +151,7 @@ def parse_predicate(text: str, names: Names, functions: Iterable[str] = ()) -> t
         raise reader.too_deep() from None
     if not same:
         raise RefusedExpressionError(
-            "this expression cannot be rebuilt without a change of meaning",
+            "this expression cannot be rebuilt without changing its meaning",
             text=text,
             end=len(text),
             hint="write it in a simpler way, or compute it as a column before the join",
@@ -289,7 +289,7 @@ class Reader:
         if isinstance(node, exp.DataTypeParam) and len(node.name) > MAX_TYPE_DIGITS:
             self._refuse(node, "a type of this size", "Spark's decimals have at most 38 digits")
         if isinstance(node, exp.Literal) and not node.is_string and not str(node.this).isascii():
-            self._refuse(node, "a number in other digits than 0 to 9", "write it in these")
+            self._refuse(node, "a number in digits other than 0 to 9", "write it with these")
         if isinstance(node, exp.Interval) and not isinstance(node.this, exp.Literal):
             self._refuse(node, "an interval that is not a literal", "use make_dt_interval()")
         self._vet_operands(node)
@@ -328,7 +328,7 @@ class Reader:
         if missing:
             start, end = self._span(node)
             raise ParseError(
-                "an operator lacks one of its sides",
+                "an operator lacks an operand",
                 text=self.text,
                 start=start,
                 end=end,
@@ -358,7 +358,7 @@ class Reader:
         self._refuse(node, f"this construct ({what})", "write it in another way")
 
     def _refuse(self, node: exp.Expr, what: str, hint: str) -> NoReturn:
-        self._raise(node, f"{what} has no place in a {self.place}", hint)
+        self._raise(node, f"{what} is not allowed in a {self.place}", hint)
 
     def _raise(self, node: exp.Expr, what: str, hint: str) -> NoReturn:
         start, end = self._span(node)

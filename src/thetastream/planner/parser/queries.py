@@ -31,10 +31,10 @@ from thetastream.spec import ColumnSpec
 _SYNONYMS = {"mean": "avg"}
 _KNOWN_PARTS = frozenset({"expressions", "from_", "joins", "where", "group", "having", "distinct"})
 _PARTS: tuple[tuple[str, str, str], ...] = (
-    ("order", "ORDER BY", "a stream has no end to sort at; sort what the sink holds"),
-    ("limit", "LIMIT", "leave it out; a stream has no end to count from"),
-    ("offset", "OFFSET", "leave it out; a stream has no end to count from"),
-    ("with_", "WITH", "write the query without it, or make the stream before the join"),
+    ("order", "ORDER BY", "a stream never ends, so it cannot be sorted; sort what the sink holds"),
+    ("limit", "LIMIT", "leave it out; a stream never ends"),
+    ("offset", "OFFSET", "leave it out; a stream never ends"),
+    ("with_", "WITH", "write the query without it, or compute the stream before the join"),
     ("qualify", "QUALIFY", "filter the result afterwards"),
     ("laterals", "LATERAL VIEW", "explode the stream before the join"),
     ("windows", "WINDOW", "write WITHIN 10 minutes"),
@@ -176,7 +176,7 @@ class _QueryReader(Reader):
                 str(join.args[name]) for name in ("method", "side", "kind") if join.args.get(name)
             ).upper()
             if side not in ("", "INNER", "CROSS"):
-                self._refuse(join, f"a {side} join", "only inner joins are supported, for now")
+                self._refuse(join, f"a {side} join", "only inner joins are supported for now")
             if join.args.get("using"):
                 self._refuse(join, "USING", "write ON a.k = b.k")
             for name, value in join.args.items():
@@ -193,13 +193,13 @@ class _QueryReader(Reader):
                 self._raise(
                     table,
                     f"two relations of the query are called {one.alias!r}",
-                    f"give them names of their own: {one.stream} AS a, {one.stream} AS b",
+                    f"give them different names: {one.stream} AS a, {one.stream} AS b",
                 )
         return relations, conditions
 
     def _relation(self, table: exp.Expr) -> Relation:
         if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
-            self._refuse(table, "a subquery in FROM", "make it a stream of its own first")
+            self._refuse(table, "a subquery in FROM", "make it a separate stream first")
         if table.args.get("joins"):
             self._refuse(table, "a join inside a join", "write them one after the other")
         extra = [
@@ -280,7 +280,9 @@ class _QueryReader(Reader):
         for argument in arguments[1:]:
             if not isinstance(argument, exp.Literal) or not argument.is_string:
                 self._raise(
-                    argument, "the length of a window is a text", "write window(time, '1 minute')"
+                    argument,
+                    "the length of a window must be a string",
+                    "write window(time, '1 minute')",
                 )
             try:
                 lengths.append(parse_duration(str(argument.this), "window"))
@@ -289,16 +291,20 @@ class _QueryReader(Reader):
         if not 1 <= len(lengths) <= 3 or lengths[0] == 0:
             self._raise(
                 node,
-                "window() takes a time, a length, and perhaps a slide and a start",
+                "window() takes a time, a length and, optionally, a slide and a start",
                 "write window(time, '10 minutes', '5 minutes')",
             )
         size = lengths[0]
         slide = lengths[1] if len(lengths) > 1 else size
         if not 0 < slide <= size:
-            self._raise(node, "the slide of a window is at most its length", "make it shorter")
+            self._raise(
+                node, "the slide of a window cannot be longer than the window", "make it shorter"
+            )
         start = lengths[2] if len(lengths) > 2 else 0
         if start >= slide:
-            self._raise(node, "the start of a window is less than its slide", "make it shorter")
+            self._raise(
+                node, "the start of a window must be less than its slide", "make it shorter"
+            )
         return TimeWindow(self._window_argument(arguments[0]), size, slide, start)
 
     def _window_argument(self, node: exp.Expr) -> tree.Expr | None:
@@ -412,7 +418,7 @@ class _QueryReader(Reader):
         if self.read_again(expr) != expr:
             self._raise(
                 node,
-                "this expression cannot be rebuilt without a change of meaning",
+                "this expression cannot be rebuilt without changing its meaning",
                 "write it in a simpler way, or compute it as a column of the stream",
             )
 
@@ -436,11 +442,13 @@ class _QueryReader(Reader):
             if not self.windows_allowed:
                 self._raise(
                     node,
-                    "window() stands in GROUP BY, and in the select list only if it stands there",
+                    "window() may be in the select list only if it is also in GROUP BY",
                     "add window(time, '1 minute') to GROUP BY",
                 )
             if self._inside_aggregate(node):
-                self._raise(node, "the window is grouped by already", "leave the aggregate out")
+                self._raise(
+                    node, "the query already groups by the window", "leave the aggregate out"
+                )
             return
         if isinstance(node, exp.Anonymous):
             name = str(node.this).casefold()
@@ -450,8 +458,8 @@ class _QueryReader(Reader):
             if name in OTHER_AGGREGATES:
                 self._raise(
                     node,
-                    f"{name}() is not among the aggregates that are supported",
-                    f"there are {', '.join(AGGREGATES)} and count(DISTINCT ...)",
+                    f"{name}() is not a supported aggregate",
+                    f"use one of {', '.join(AGGREGATES)} and count(DISTINCT ...)",
                 )
         super()._vet_node(node)
 
@@ -475,7 +483,11 @@ class _QueryReader(Reader):
     def _vet_aggregate(self, node: exp.Expr) -> None:
         name = _aggregate_name(node)
         if self._inside_aggregate(node):
-            self._raise(node, "an aggregate inside another one", "nest the queries instead")
+            self._raise(
+                node,
+                "an aggregate inside another one is not supported",
+                "aggregate twice, in two queries",
+            )
         arguments = node.expressions
         distinct = bool(arguments) and isinstance(arguments[0], exp.Distinct)
         if distinct:
@@ -483,9 +495,7 @@ class _QueryReader(Reader):
         if len(arguments) != 1:
             self._raise(node, f"{name}() takes one argument", f"write {name}(value)")
         if distinct and name in ("sum", "avg"):
-            self._raise(
-                node, f"{name}(DISTINCT ...) is not supported", "only count(DISTINCT ...) is"
-            )
+            self._raise(node, f"{name}(DISTINCT ...) is not supported", "use count(DISTINCT ...)")
 
     def _special(self, node: exp.Expr) -> tree.Expr | None:
         start, end = self._span(node)

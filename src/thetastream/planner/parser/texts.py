@@ -1,4 +1,4 @@
-"""What can be said of a text before the parser sees it, in time that grows with its length."""
+"""Checks of a text before the parser sees it, in time that is linear in its length."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_query(text: str) -> bool:
 
 
 def check_text(text: str, noun: str) -> None:
-    """Refuse a text that no parser should be given, or that Spark's would read otherwise."""
+    """Refuse a text that is unfit for any parser, or that Spark's parser would read differently."""
     if len(text) > MAX_TEXT:
         raise ParseError(
             f"the {noun} is too long", text=text[:60], hint=f"use at most {MAX_TEXT:,} characters"
