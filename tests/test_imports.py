@@ -70,7 +70,7 @@ def test_downward_imports_are_allowed(tmp_path: Path) -> None:
         ("runtime/route.py", "\nfrom sqlglot import exp\n", "sqlglot may be imported only in"),
         ("engine/unit.py", "\nfrom pyarrow import flight\n", "pyarrow.flight may be imported only"),
         ("api/join.py", "\nimport duckdb\n", "duckdb may be imported only in"),
-        ("bench/report.py", "\nimport matplotlib\n", "matplotlib may be imported only in"),
+        ("cli/job.py", "\nimport matplotlib\n", "matplotlib may be imported only in"),
         ("api/join.py", "\nimport shtab\n", "shtab may be imported only in"),
     ],
 )

@@ -42,7 +42,7 @@ def report(unit: int, *streams: list[Any], heavy: tuple[Any, ...] = (), **fields
         "streams": streams,
         "heavy": heavy,
     }
-    return json.dumps({"unit": unit, **counts, **given, **fields})
+    return json.dumps({"unit": unit, "stage": 0, **counts, **given, **fields})
 
 
 def progress(
@@ -175,14 +175,14 @@ def test_joins_of_a_tree_and_stages_are_told_apart() -> None:
     observed = {
         f"{OBSERVATION}_0a": [[report(0, row("c", 50, 1), results=7), report(1, results=1)]],
         f"{INNER}_001_0b": [[report(0, row("b", 30, 1), results=100)]],
-        f"{INNER}_000_0c": [[report(0, row("a", 20, 1), results=1000), report(4096)]],
+        f"{INNER}_000_0c": [[report(0, row("a", 20, 1), results=1000), report(0, stage=1)]],
     }
     (batch,) = metrics(progress(0, observed=observed))
     assert batch.results == 8
     assert [(unit.join, unit.unit) for unit in batch.units] == [
         (0, 0),
         (1, 0),
-        (2, 4096),
+        (2, 0),
         (3, 0),
         (3, 1),
     ]

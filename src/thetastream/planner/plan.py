@@ -65,8 +65,9 @@ class Plan(Explained):
         found = [step.explanation for step in self.steps]
         return explain_steps_html(self.tree, self.decisions, found)
 
-    def with_last(self, **changes: Any) -> Plan:
-        """The plan with some of its last join's spec changed."""
-        *before, last = self.tree.steps
-        changed = replace(last, spec=replace(last.spec, **changes))
-        return replace(self, tree=replace(self.tree, steps=(*before, changed)))
+
+def with_last(plan: Plan, **changes: Any) -> Plan:
+    """The plan with some of its last join's spec changed."""
+    *before, last = plan.tree.steps
+    changed = replace(last, spec=replace(last.spec, **changes))
+    return replace(plan, tree=replace(plan.tree, steps=(*before, changed)))

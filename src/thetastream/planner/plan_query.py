@@ -29,7 +29,7 @@ from thetastream.planner.finish import Finish, distinct_count, normalized_float
 from thetastream.planner.joins import plan_any
 from thetastream.planner.keys import Scope
 from thetastream.planner.names import Carried
-from thetastream.planner.plan import Plan
+from thetastream.planner.plan import Plan, with_last
 from thetastream.planner.query import Aggregate, Query, TimeWindow
 from thetastream.planner.report import Decision, Explained
 from thetastream.planner.request import Request, named_times
@@ -88,7 +88,7 @@ class _Planner:
         window = self.window and (self.window.size, self.window.slide, self.window.start)
         after = (finish.keys, finish.aggregates, finish.distinct, window, finish.window_sql)
         if finish.grouped or finish.distinct:
-            found = replace(found, join=found.join.with_last(after=repr(after)))
+            found = replace(found, join=with_last(found.join, after=repr(after)))
         return found
 
     def _plan(self) -> QueryPlan:
@@ -149,7 +149,7 @@ class _Planner:
             "in place, in two phases",
             f"{what} in each unit, merged by Spark; the kernel decides the predicate alone",
         )
-        plan = plan.with_last(view=views.spec(slice_length, every))
+        plan = with_last(plan, view=views.spec(slice_length, every))
         plan = replace(plan, decisions=(*plan.decisions, decision, *self._times()))
         names = tuple(group_column(number) for number in range(len(views.groups)))
         if query.distinct:
@@ -168,7 +168,7 @@ class _Planner:
         plan = self._join(exprs)
         slice_length = self._slice(plan)
         decision = Decision(self._subject(), "by Spark, over the listed results", reason)
-        plan = plan.with_last(newest=slice_length)
+        plan = with_last(plan, newest=slice_length)
         plan = replace(plan, decisions=(*plan.decisions, decision, *self._times()))
         if query.distinct:
             names = tuple(group_column(number) for number in range(len(query.items)))
