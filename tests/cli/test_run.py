@@ -96,7 +96,7 @@ def test_offers(spark: SparkSession, examples: Path, capsys: pytest.CaptureFixtu
 
 def test_demand(spark: SparkSession, examples: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(examples / "demand.toml")]) == DONE
-    assert "are still open: each is written when rows that come later" in capsys.readouterr().out
+    assert "are still open: each is written when later rows" in capsys.readouterr().out
     city = examples / "data/city"
     newest = "greatest(epoch_us(placed_at), epoch_us(seen_at)) // 300000000 * 300000000"
     wanted = rows_of(
@@ -353,7 +353,7 @@ def test_ctrl_c_stops_after_a_whole_batch(spark: SparkSession, tmp_path: Path) -
     running.send_signal(signal.SIGINT)
     out, errors = running.communicate(timeout=120)
     assert running.returncode == 0, errors
-    assert "stopped after a whole batch" in errors
+    assert "stopped after a complete batch" in errors
     for line in out.splitlines():
         json.loads(line)
     file.write_text(file.read_text().replace("continuous", "available now"))

@@ -74,7 +74,7 @@ def test_watermark_that_was_lost(timed: DataFrame) -> None:
     lost = timed.withWatermark("timestamp", "1 second").select(
         "value", (F.col("timestamp") + F.expr("INTERVAL 1 HOUR")).alias("timestamp")
     )
-    with pytest.raises(ts.WindowError, match=r"'s' has a watermark, on a column"):
+    with pytest.raises(ts.WindowError, match=r"'s' has a watermark on a column"):
         ts.streams(r=timed, s=lost).join("r.value = s.value", within="1 minute", delay="0 s")
 
 
