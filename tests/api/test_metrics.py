@@ -34,7 +34,8 @@ def row(
 
 def report(unit: int, *streams: list[Any], heavy: tuple[Any, ...] = (), **fields: Any) -> str:
     counts = dict.fromkeys(
-        ("probes", "results", "out_bytes", "stored_rows", "stored_bytes", "runs", "busy"), 0
+        ("stage", "probes", "results", "out_bytes", "stored_rows", "stored_bytes", "runs", "busy"),
+        0,
     )
     given = {
         "rows_in": sum(item[1] for item in streams),
