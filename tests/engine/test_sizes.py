@@ -194,12 +194,11 @@ def packs_of(states: dict[Place, UnitState]) -> list[int]:
 
 
 def test_the_router_cuts_huge_batches_and_joins_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(router, "PACK_BYTES", 1000)
     monkeypatch.setattr(router, "MOST_BYTES", 16_000)
     small, huge = rows(1, 4).combine_chunks(), rows(2, 300).combine_chunks()
     batches = [*small.to_batches(), *huge.to_batches()] * 2
     batches += [batches[0].slice(0, 0), *small.to_batches()]
-    found = list(router._gathered(iter(batches)))
+    found = list(router._gathered(iter(batches), 1000))
     assert pa.Table.from_batches(found) == pa.Table.from_batches(batches)
     assert max(batch.nbytes for batch in found) <= 1.2 * 16_000
     assert len(found) < 40

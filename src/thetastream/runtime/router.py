@@ -16,6 +16,9 @@ from thetastream.topology.wire import Kind, PackRow
 PACK_BYTES = 8 * 1024**2
 """Arrow bytes of a stream that are routed together; a pack is a part of them."""
 
+UNIT_BYTES = 64 * 1024
+"""The same for each unit, where there are many of them: small packs cost as much as large ones."""
+
 MOST_BYTES = 16 * PACK_BYTES
 """The same, at most: a pack is one value for Spark, which has no room for 2 GiB in it."""
 
@@ -34,7 +37,7 @@ def _rows(
     dispatchers = [Dispatcher(spec, table, stage, stream) for stage in spec.stages]
     first = table.units(0)
     silent = set(range(first))
-    for batch in _gathered(batches):
+    for batch in _gathered(batches, max(PACK_BYTES, min(MOST_BYTES, first * UNIT_BYTES))):
         for stage, dispatcher in enumerate(dispatchers):
             for unit, _, role, some in dispatcher.dispatch(batch):
                 by = unit % first
@@ -54,8 +57,8 @@ def _rows(
         yield wire.row(0, unit, Kind.HEARTBEAT, stream=stream, version=table.version)
 
 
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Spark's small batches put together, and huge ones cut."""
+def _gathered(batches: Iterator[pa.RecordBatch], least: int) -> Iterator[pa.RecordBatch]:
+    """Spark's small batches put together to so many bytes, and huge ones cut."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -66,7 +69,7 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 waiting, size = [], 0
             waiting.append(some)
             size += some.nbytes
-            if size >= PACK_BYTES:
+            if size >= least:
                 yield arrow.concat(waiting)
                 waiting, size = [], 0
     if waiting:

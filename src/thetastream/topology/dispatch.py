@@ -14,13 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from thetastream.index.encoding import Int64s
+from thetastream.index.encoding import Bools, Int64s
 from thetastream.index.part import Tuples
 from thetastream.spec import JoinSpec, Stage
-from thetastream.topology.groups import Reached, group_of, reached, spread
+from thetastream.topology.groups import group_of, reached, spread
 from thetastream.topology.table import Placement, Table
 
 Units = npt.NDArray[np.int16]
+Roles = np.uint8 | npt.NDArray[np.uint8]
+"""One for all tuples, or one for each."""
 
 STORE = 1
 """The unit keeps the tuple."""
@@ -42,22 +44,46 @@ class Pack(NamedTuple):
     batch: pa.RecordBatch
 
 
-class _Target(NamedTuple):
-    """Tuples that go to units, to do the same there."""
-
-    role: int
-    units: Units
-    rows: Int64s | None
-    """Which tuples, one for each of the units; None for all of them in order."""
-
-
 class _Routes:
-    """Where the tuples of a batch go."""
+    """Where the tuples of a batch go: columns of a unit for each tuple, or none (-1).
 
-    def __init__(self) -> None:
-        self.targets: list[_Target] = []
+    A tuple has each unit in at most one of the columns, whose roles say all that it does there.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.columns: list[tuple[Units, Roles]] = []
         self.everywhere: dict[int, int] = {}
         """Units that all tuples visit, and what they visit there."""
+        self.wide: Bools | None = None
+        """Tuples that reach so many groups that they had better visit all units."""
+
+    def add(self, units: Units, role: int, *, apart: int = 0) -> None:
+        """Tuples go to units; the last `apart` columns are known to have others."""
+        for place in range(len(self.columns) - apart):
+            known, roles = self.columns[place]
+            same = known == units
+            if same.all():
+                self.columns[place] = known, roles | np.uint8(role)
+                return
+            same &= units >= 0
+            if same.any():
+                self.columns[place] = known, roles | np.where(same, np.uint8(role), np.uint8(0))
+                units = np.where(same, np.int16(-1), units)
+        if len(units) and units.max() >= 0:
+            self.columns.append((units, np.uint8(role)))
+
+    def entries(self) -> tuple[Units, Int64s, npt.NDArray[np.uint8]]:
+        """The columns below each other: a unit, a tuple and its role."""
+        units, rows, roles = [], [], []
+        for column, role in self.columns:
+            mine = np.flatnonzero(column >= 0)
+            units.append(column[mine])
+            rows.append(mine)
+            roles.append(np.broadcast_to(role, (self.count,))[mine])
+        if not units:
+            return np.empty(0, np.int16), np.empty(0, np.int64), np.empty(0, np.uint8)
+        return np.concatenate(units), np.concatenate(rows), np.concatenate(roles)
 
 
 class Dispatcher:
@@ -82,107 +108,112 @@ class Dispatcher:
         self, tuples: Tuples, batch: pa.RecordBatch
     ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         """The rows of a batch, which has these tuples, for each unit and role."""
-        return _cut(self._routes(tuples), batch)
+        routes = self._routes(tuples, widely=False)
+        if routes.wide is None:
+            yield from _cut(routes, batch)
+            return
+        for widely, where in ((False, ~routes.wide), (True, routes.wide)):
+            rows = np.flatnonzero(where)
+            if len(rows):
+                some = tuples.take(rows)
+                yield from _cut(self._routes(some, widely=widely), batch.take(pa.array(rows)))
 
-    def visits(self, stored: int, tuples: Tuples) -> Iterator[tuple[int, Int64s | None]]:
-        """Which tuples visit which units of a store; None for all of them."""
-        routes = _Routes()
-        place = self._stage.place(stored)
-        if place is not None:
-            self._visit(place, tuples, routes)
-        for unit in routes.everywhere:
-            yield unit, None
-        units, rows, _ = _merged(routes.targets, len(tuples))
-        known = np.arange(len(tuples), dtype=np.int64) if rows is None else rows
-        order = np.argsort(units, kind="stable")
-        for unit, start, end in _stretches(units[order]):
-            yield unit, known[order[start:end]]
-
-    def _routes(self, tuples: Tuples) -> _Routes:
-        routes = _Routes()
+    def _routes(self, tuples: Tuples, *, widely: bool) -> _Routes:
+        routes = _Routes(len(tuples))
         place = self._stage.place(self._stream)
         if place is not None:
-            routes.targets += self._storing(place, tuples)
+            self._store(place, tuples, routes)
         if not self._copies:
             for other, store in enumerate(self._stage.stores):
                 if self._stage.visits(self._stream, store.stream):
-                    self._visit(other, tuples, routes)
+                    self._visit(other, tuples, routes, widely=widely)
         return routes
 
-    def _storing(self, place: int, tuples: Tuples) -> Iterator[_Target]:
+    def visits(self, stored: int, tuples: Tuples) -> Iterator[tuple[int, Int64s | None]]:
+        """Which tuples visit which units of a store; None for all of them."""
+        place = self._stage.place(stored)
+        if place is None:
+            return
+        routes = _Routes(len(tuples))
+        self._visit(place, tuples, routes, widely=False)
+        if routes.wide is not None or routes.everywhere:
+            # Units where nothing is stored that matches find nothing.
+            for unit in self._placements[place].everywhere:
+                yield unit, None
+            return
+        units, rows, _ = routes.entries()
+        order = np.argsort(units, kind="stable")
+        for unit, start, end in _stretches(units[order]):
+            yield unit, np.sort(rows[order[start:end]])
+
+    def _store(self, place: int, tuples: Tuples, routes: _Routes) -> None:
         placement = self._placements[place]
         lines = placement.line_of[group_of(self._spec, self._stage.stores[place], tuples)]
-        if placement.is_single:
-            units = placement.members[lines]
-        else:
+        units = placement.members[placement.starts[lines]]
+        if not placement.is_single:
             chosen = spread(tuples).view(np.uint64) % placement.sizes[lines].view(np.uint64)
             units = placement.members[placement.starts[lines] + chosen.view(np.int64)]
         if not self._copies:
-            yield _Target(STORE | HOME, units, None)
+            routes.add(units, STORE | HOME)
             return
         # In a matrix a tuple visits where its copies are.
-        rows, copies = _members(placement, np.arange(len(tuples), dtype=np.int64), lines)
-        yield _Target(HOME, units, None)
-        yield _Target(STORE | visit(self._stage.stores[1 - place].stream), copies, rows)
+        routes.add(units, HOME)
+        role = STORE | visit(self._stage.stores[1 - place].stream)
+        _add_lines(routes, placement, lines, role)
 
-    def _visit(self, place: int, tuples: Tuples, routes: _Routes) -> None:
+    def _visit(self, place: int, tuples: Tuples, routes: _Routes, *, widely: bool) -> None:
         placement, store = self._placements[place], self._stage.stores[place]
         role = visit(store.stream)
-        found = reached(self._spec, store, self._stream, tuples)
-        if found is not None:
-            routes.targets += _looked_up(placement, found, role, len(tuples))
+        found = None if widely else reached(self._spec, store, self._stream, tuples)
+        if found is None:
+            for unit in placement.everywhere:
+                routes.everywhere[unit] = routes.everywhere.get(unit, 0) | role
             return
-        for unit in placement.everywhere:
-            routes.everywhere[unit] = routes.everywhere.get(unit, 0) | role
+        for groups, inside in found.columns:
+            _add_lines(routes, placement, placement.line_of[groups], role, inside)
+        if found.everywhere is not None:
+            known = found.everywhere if routes.wide is None else routes.wide
+            routes.wide = known | found.everywhere
 
 
-def _looked_up(placement: Placement, found: Reached, role: int, count: int) -> Iterator[_Target]:
-    """The units of the groups that tuples reach."""
-    lines = placement.line_of[found.groups]
-    if placement.is_single and len(found.rows) == count and found.everywhere is None:
-        ordered = count < 2 or bool((found.rows[1:] > found.rows[:-1]).all())
-        yield _Target(role, placement.members[lines], None if ordered else found.rows)
-    elif placement.is_single:
-        yield _Target(role, placement.members[lines], found.rows)
-    else:
-        rows, units = _members(placement, found.rows, lines)
-        yield _Target(role, units, rows)
-    if found.everywhere is not None:
-        wide = np.flatnonzero(found.everywhere)
-        units = np.array(placement.everywhere, dtype=np.int16)
-        yield _Target(role, np.repeat(units, len(wide)), np.tile(wide, len(units)))
-
-
-def _members(placement: Placement, rows: Int64s, lines: Int64s) -> tuple[Int64s, Units]:
-    """Each row with every unit of its line."""
-    sizes = placement.sizes[lines]
-    ends = np.cumsum(sizes)
-    within = np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
-    within -= np.repeat(ends - sizes, sizes)
-    return np.repeat(rows, sizes), placement.members[
-        np.repeat(placement.starts[lines], sizes) + within
-    ]
+def _add_lines(
+    routes: _Routes,
+    placement: Placement,
+    lines: Int64s,
+    role: int,
+    inside: Bools | None = None,
+) -> None:
+    """Tuples go to all units of their lines, those that are `inside`."""
+    sizes, starts = placement.sizes[lines], placement.starts[lines]
+    before = len(routes.columns)
+    for step in range(int(sizes.max(initial=0))):
+        there = sizes > step
+        if inside is not None:
+            there &= inside
+        units = placement.members[np.minimum(starts + step, len(placement.members) - 1)]
+        if not there.all():
+            units = np.where(there, units, np.int16(-1))
+        # The units of a line differ from each other.
+        routes.add(units, role, apart=len(routes.columns) - before if step else 0)
 
 
 def _cut(routes: _Routes, batch: pa.RecordBatch) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """The rows of a batch for each unit and role, in their order."""
+    """The rows of a batch for each unit and role."""
     count, everywhere = batch.num_rows, routes.everywhere
-    units, rows, roles = _merged(routes.targets, count)
-    if rows is None and isinstance(roles, int):
-        order = np.argsort(units, kind="stable")
-        pieces = [(unit, roles, start, end) for unit, start, end in _stretches(units[order])]
-    else:
-        known = np.arange(count, dtype=np.int64) if rows is None else rows
-        # Few of the codes occur: their ranks are small integers again, which sort by radix.
-        codes = units.astype(np.int32) << 8 | roles
-        kinds, ranks = np.unique(codes, return_inverse=True)
-        small = ranks.astype(np.uint16) if len(kinds) <= 1 << 16 else ranks
-        by = np.argsort(small, kind="stable")
-        order = known[by]
-        pieces = [
-            (int(kinds[rank]) >> 8, int(kinds[rank]) & 0xFF, start, end)
-            for rank, start, end in _stretches(small[by])
-        ]
+    units, rows, roles = routes.entries()
+    kinds = np.flatnonzero(np.bincount(roles, minlength=1))
+    places = np.zeros(256, dtype=np.int64)
+    places[kinds] = np.arange(len(kinds))
+    # Units and roles in small integers, which sort by radix.
+    codes = units.astype(np.int64) * len(kinds) + places[roles]
+    if len(codes) == 0 or int(codes.max()) < 1 << 16:
+        codes = codes.astype(np.uint16)
+    by = np.argsort(codes, kind="stable")
+    order = rows[by]
+    pieces = [
+        (code // len(kinds), int(kinds[code % len(kinds)]), start, end)
+        for code, start, end in _stretches(codes[by])
+    ]
     taken = batch.take(pa.array(order)) if len(pieces) > 1 and len(order) <= 2 * count else None
     seen: dict[int, list[Int64s]] = {}
     for unit, role, start, end in pieces:
@@ -190,7 +221,7 @@ def _cut(routes: _Routes, batch: pa.RecordBatch) -> Iterator[tuple[int, int, pa.
         if unit in everywhere:
             role |= everywhere[unit]
             seen.setdefault(unit, []).append(chosen)
-        if len(chosen) == count and bool((chosen[1:] > chosen[:-1]).all()):
+        if len(chosen) == count:
             yield unit, role, batch
         elif taken is not None:
             yield unit, role, taken.slice(start, end - start)
@@ -203,32 +234,6 @@ def _cut(routes: _Routes, batch: pa.RecordBatch) -> Iterator[tuple[int, int, pa.
         others = np.flatnonzero(rest)
         if len(others):
             yield unit, role, batch if len(others) == count else batch.take(pa.array(others))
-
-
-def _merged(
-    targets: list[_Target], count: int
-) -> tuple[Units, Int64s | None, int | npt.NDArray[np.int32]]:
-    """All targets as units, rows and roles; what goes to the same unit goes there once."""
-    if not targets:
-        return np.empty(0, np.int16), np.empty(0, np.int64), np.empty(0, np.int32)
-    first, *others = targets
-    if first.rows is None and all(
-        other.rows is None and np.array_equal(first.units, other.units) for other in others
-    ):
-        role = 0
-        for target in targets:
-            role |= target.role
-        return first.units, None, role
-    whole = np.arange(count, dtype=np.int64)
-    places = np.concatenate(
-        [t.units.astype(np.int64) * count + (whole if t.rows is None else t.rows) for t in targets]
-    )
-    roles = np.concatenate([np.full(len(t.units), t.role, dtype=np.int32) for t in targets])
-    order = np.argsort(places, kind="stable")
-    places, roles = places[order], roles[order]
-    starts = np.flatnonzero(np.r_[True, places[1:] != places[:-1]])
-    units, rows = np.divmod(places[starts], count)
-    return units.astype(np.int16), rows, np.bitwise_or.reduceat(roles, starts)
 
 
 def _stretches(ranked: npt.NDArray[Any]) -> Iterator[tuple[int, int, int]]:

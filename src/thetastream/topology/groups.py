@@ -25,10 +25,10 @@ _FARTHEST = 2.0**62
 
 
 class Reached(NamedTuple):
-    """Which visitors reach which groups."""
+    """The groups that visitors reach: one for each visitor, then perhaps another one, ..."""
 
-    rows: Int64s
-    groups: Int64s
+    columns: list[tuple[Int64s, Bools | None]]
+    """A group for each visitor, and which of them reach it; None for all."""
     everywhere: Bools | None = None
     """Visitors that reach all groups."""
 
@@ -64,7 +64,7 @@ def reached(spec: JoinSpec, store: Store, visitor: int, tuples: Tuples) -> Reach
     if by.kind is Grouping.KEY:
         assert edge.equality is not None
         groups = scaled(dealt(tuples.keys[edge.equality.of(side)]), by.groups)
-        return Reached(np.arange(len(tuples), dtype=np.int64), groups)
+        return Reached([(groups, None)])
     rule = edge.band_on(store.stream, by.key)
     assert rule is not None
     own = rule.of(side)
@@ -104,10 +104,11 @@ def _touched(first: Int64s, last: Int64s, groups: int) -> Reached:
     distance = last.view(np.uint64) - first.view(np.uint64)
     some = last >= first
     wide = some & (distance >= np.uint64(MOST_BUCKETS))
-    near = np.flatnonzero(some & ~wide)
-    steps = distance[near].astype(np.int64) + 1
-    rows = np.repeat(near, steps)
-    ends = np.cumsum(steps)
-    offset = np.arange(len(rows), dtype=np.int64) - np.repeat(ends - steps, steps)
-    found = scaled(dealt(first[rows] + offset), groups)
-    return Reached(rows, found, wide if wide.any() else None)
+    inside = some & ~wide
+    columns: list[tuple[Int64s, Bools | None]] = []
+    while inside.any():
+        step = len(columns)
+        groups_of_step = scaled(dealt(first + np.int64(step)), groups)
+        columns.append((groups_of_step, None if inside.all() else inside))
+        inside = inside & (distance > np.uint64(step))
+    return Reached(columns, wide if wide.any() else None)

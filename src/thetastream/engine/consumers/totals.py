@@ -125,7 +125,7 @@ class Totals:
         self._partials, self._rows, self._bytes = [], 0, 0
 
     def rows(self) -> pa.RecordBatch | None:
-        """The view, one row a group, which is then empty; None if there was no result."""
+        """The view, one row per group, which is then empty; None if there was no result."""
         if not self._partials:
             return None
         whole = self._combined(self._partials)

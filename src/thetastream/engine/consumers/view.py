@@ -173,7 +173,7 @@ class View:
         return self._totals.spilled()
 
     def rows(self) -> pa.RecordBatch | None:
-        """The view, one row a group, which is then empty; None if there was no result."""
+        """The view, one row per group, which is then empty; None if there was no result."""
         return self._totals.rows()
 
     # -- folding --------------------------------------------------------------------------------
