@@ -1,4 +1,4 @@
-"""Equality conjuncts to one 64-bit key a side."""
+"""Equality conjuncts to one 64-bit key per side."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def equality_form(node: Comparison) -> EqualityForm | None:
 def plan_equalities(
     forms: Sequence[EqualityForm], scope: Scope, tables: tuple[KeyTable, KeyTable]
 ) -> EqualityPlan:
-    """One key a side for all equalities: the value itself if it fits 64 bits, else a hash."""
+    """One key per side for all equalities: the value itself if it fits 64 bits, else a hash."""
     usable: list[tuple[EqualityForm, str]] = []
     refused: list[tuple[Comparison, str]] = []
     for form in forms:

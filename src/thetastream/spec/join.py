@@ -159,7 +159,14 @@ def check(spec: JoinSpec) -> None:
     for described, row in zip(spec.streams, spec.reach, strict=True):
         limited = any(length is not None for length in row)
         _require(not limited or described.time is not None, f"a time of {described.name}")
-    _require(spec.view is None or count == 2, "views of two streams")
+    if spec.timed:
+        for described in spec.streams:
+            _require(described.newest is not None, f"a time of {described.name} for its results")
+    if spec.view is not None:
+        _require(count == 2, "a view is of two streams")
+        for value in spec.view.values:
+            found = 0 <= value.column < len(spec.streams[value.stream].columns)
+            _require(found, "what a view reads is carried")
     _require([stage.number for stage in spec.stages] == list(range(len(spec.stages))), "stages")
     stored = [store.stream for stage in spec.stages for store in stage.stores]
     _require(sorted(stored) == list(range(count)), "each stream stored in one stage")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from thetastream.errors import OptionError
 
 
 class Fold(enum.StrEnum):
@@ -30,6 +33,10 @@ class Measure:
     fold: Fold
     value: Value | None = None
 
+    def __post_init__(self) -> None:
+        if self.value is None and self.fold is not Fold.COUNT:
+            raise OptionError(f"a {self.fold.value} is of a value")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ViewSpec:
@@ -42,3 +49,13 @@ class ViewSpec:
     in. None where time does not matter."""
     every: int = 1
     """Batches after which the view is sent; until then it is part of the unit's state."""
+
+    def __post_init__(self) -> None:
+        if self.every < 1 or (self.slice is not None and self.slice < 1):
+            raise OptionError("slices of time and numbers of batches are positive")
+
+    @property
+    def values(self) -> Iterator[Value]:
+        """All that it reads."""
+        yield from self.groups
+        yield from (item.value for item in self.measures if item.value is not None)
