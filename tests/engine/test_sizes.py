@@ -193,6 +193,20 @@ def packs_of(states: dict[Place, UnitState]) -> list[int]:
     return found
 
 
+@pytest.mark.parametrize("intermediate", ["packed", "pairs"])
+@pytest.mark.parametrize(
+    "predicate", ["r.k = s.k AND s.k = t.k", "r.k = s.k AND s.n <= t.n", "r.k = s.k AND s.k < t.k"]
+)
+def test_more_pairs_of_one_part_than_make_a_run(
+    monkeypatch: pytest.MonkeyPatch, predicate: str, intermediate: Any
+) -> None:
+    monkeypatch.setattr(packing, "MEETING_PAIRS", 7)
+    steps = [Batch(*(rows(3 * n + i, 12, longest=9) for i in range(3))) for n in range(3)]
+    options = JoinOptions(full_history=True, units=2, intermediate=intermediate)
+    outcome = run_script(predicate, steps, options=options)
+    assert multiset(outcome.rows) == multiset(expected_rows(predicate, steps))
+
+
 def test_the_router_cuts_huge_batches_and_joins_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(router, "MOST_BYTES", 16_000)
     small, huge = rows(1, 4).combine_chunks(), rows(2, 300).combine_chunks()

@@ -47,9 +47,10 @@ class Packing:
         self, meeting: Meeting, tuples: Tuples, part: Part, found: Found
     ) -> Iterator[Instruction]:
         """The pairs wait until there are enough of them for a run."""
-        self._tuples = tuples
         for mine, partners in found.pairs(part, MEETING_PAIRS):
             some = _Waiting(mine, *compact(part, partners))
+            # With each of them: a run that was full in between has let go of the tuples.
+            self._tuples = tuples
             self._waiting.append(some)
             self._pairs += len(mine)
             self._bytes += int(some.stored.batch.nbytes)
