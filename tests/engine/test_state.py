@@ -134,6 +134,15 @@ def test_what_is_no_manifest_is_refused(text: str) -> None:
         join.batch(SECOND_BATCH)
 
 
+@pytest.mark.parametrize("indexes", [[], [[]], [[], [], []], {}, None, 7, [7, 7], [[{}], []]])
+def test_a_manifest_with_other_indexes_is_refused(indexes: Any) -> None:
+    join = after_a_batch()
+    raw = json.loads(join.runner.state[0, 0].manifest or "")
+    join.runner.state[0, 0].manifest = json.dumps({**raw, "indexes": indexes})
+    with pytest.raises(StateError, match="not a manifest"):
+        join.batch(SECOND_BATCH)
+
+
 @pytest.mark.parametrize("missing", ["fingerprint", "sequence", "indexes", "table", "stage"])
 def test_a_manifest_that_lacks_something_is_refused(missing: str) -> None:
     join = after_a_batch()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from thetastream.engine.manifest import no_manifest
 from thetastream.engine.protocol import DropPart, PutPart, StateReader
 from thetastream.errors import StateError
 from thetastream.index.part import PartMeta
@@ -81,8 +82,11 @@ class UnitIndexes:
 
     def restore(self, states: Sequence[Any]) -> None:
         """Go on from what `state` gave."""
-        for index, state in zip(self.all, states, strict=True):
-            index.restore(state)
+        try:
+            for index, state in zip(self.all, states, strict=True):
+                index.restore(state)
+        except (AttributeError, ValueError, LookupError, TypeError) as error:
+            raise no_manifest(error) from error
 
     def state(self) -> list[Any]:
         """Each index's own state."""

@@ -36,7 +36,7 @@ class Manifest:
             raw: dict[str, Any] = json.loads(text)
             version = raw["format"]
         except (ValueError, KeyError, TypeError) as error:
-            raise _no_manifest(error) from error
+            raise no_manifest(error) from error
         if version != FORMAT:
             raise ManifestVersionError(
                 f"the checkpoint holds state in format {version}; this release reads {FORMAT}",
@@ -54,7 +54,7 @@ class Manifest:
                 None if pending is None else PartMeta.from_json(pending),
             )
         except (AttributeError, ValueError, LookupError, TypeError) as error:
-            raise _no_manifest(error) from error
+            raise no_manifest(error) from error
 
     def write(self, spec: JoinSpec, stage: Stage, routing: RoutingSpec) -> str:
         """The manifest as text."""
@@ -75,7 +75,8 @@ class Manifest:
 WRITTEN = "the checkpoint was written by another query"
 
 
-def _no_manifest(error: Exception) -> StateError:
+def no_manifest(error: Exception) -> StateError:
+    """The error for text that no unit has written."""
     return StateError(
         "the state of a join unit is not a manifest",
         detail=f"{type(error).__name__}: {error}",

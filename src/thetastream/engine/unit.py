@@ -73,6 +73,7 @@ class Unit:
         *,
         chunk_rows: int,
     ) -> None:
+        known = manifest.sequence > 0
         manifest.sequence += 1
         self._spec = spec
         self._table = table
@@ -80,7 +81,7 @@ class Unit:
         self._number = number
         self._manifest = manifest
         self._indexes = UnitIndexes(spec, stage, number, manifest.sequence, reader)
-        if manifest.indexes:
+        if known:
             self._indexes.restore(manifest.indexes)
         self._report = Report(number, stage.number)
         self._arrivals = Arrivals(spec.streams)
