@@ -185,6 +185,7 @@ SHORT = replace(STAGE.stores[0], retention=Retention(keeps=5))
         lambda: Meeting(new=1, stored=1, then=Then.EMIT),
         lambda: Meeting(new=0, stored=1, then=Then.EMIT, hub=0),
         lambda: Meeting(new=0, stored=1, then=Then.PACK),
+        lambda: Meeting(new=0, stored=1, then=Then.FORWARD, hub=1),
         lambda: GroupBy(kind=Grouping.KEY),
         lambda: GroupBy(kind=Grouping.CONTENT, key=1),
         lambda: GroupBy(kind=Grouping.BUCKET, key=1),

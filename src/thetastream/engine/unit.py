@@ -125,6 +125,8 @@ class Unit:
         for stream in self._spec.order:
             yield from self._visit(stream, arrived[stream])
             self._store(stream, arrived[stream])
+            # Packs, pieces and sorted copies of them: the other streams need the memory.
+            arrived[stream] = _NewTuples()
             for meeting in self._forwarding(stream):
                 for some in forwarded:
                     yield from self._complete_forwarded(meeting, some)

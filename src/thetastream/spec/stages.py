@@ -104,6 +104,8 @@ class Meeting:
             raise OptionError("a stream does not meet itself")
         if (self.hub in (self.new, self.stored)) != self.packs:
             raise OptionError("packs have a hub of one of the two streams, results have none")
+        if self.then is Then.FORWARD and self.hub != self.new:
+            raise OptionError("packs that go on have hubs of the new tuples, which look for more")
 
     @property
     def packs(self) -> bool:

@@ -9,7 +9,7 @@ tuple is kept in a whole row or column.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
 
 from thetastream.errors import OptionError
@@ -19,7 +19,7 @@ from thetastream.topology.table import MAX_UNITS, Placement, Table
 Lines = tuple[tuple[int, ...], ...]
 
 
-@cache
+@lru_cache(maxsize=64)
 def make(spec: JoinSpec, routing: RoutingSpec) -> Table:
     """The table of a join."""
     if len(routing.units) != len(spec.streams):

@@ -90,8 +90,9 @@ class Viewing:
         if due or self._view:
             if old is not None:
                 kept = self._reader.part(old, _Views())
-                if isinstance(kept, KeptView):
-                    self._view.take_back(kept.rows)
+                if not isinstance(kept, KeptView):
+                    raise TypeError("only views are kept as such")
+                self._view.take_back(kept.rows)
                 manifest.pending = None
                 yield DropPart(old)
             rows = self._view.rows()
