@@ -101,7 +101,7 @@ class Tuples:
 
 
 def bundled(tuples: Iterable[Tuples]) -> Iterator[Tuples]:
-    """All the tuples, put concat in as few pieces as may be."""
+    """All the tuples, put together in as few pieces as may be."""
     waiting: list[Tuples] = []
     size = 0
     for item in tuples:

@@ -147,9 +147,13 @@ class Dispatcher:
             yield unit, np.sort(rows[order[start:end]])
 
     def _store(self, place: int, tuples: Tuples, routes: _Routes) -> None:
-        placement = self._placements[place]
-        lines = placement.line_of[group_of(self._spec, self._stage.stores[place], tuples)]
-        units = placement.members[placement.starts[lines]]
+        placement, store = self._placements[place], self._stage.stores[place]
+        if len(placement.lines) == 1 and placement.is_single and not self._copies:
+            # Whatever the group is: a hash of all that a tuple has takes its time.
+            routes.add(np.full(len(tuples), placement.members[0]), STORE | HOME)
+            return
+        groups = group_of(self._spec, store, tuples)
+        lines, units = placement.line_of[groups], placement.unit_of[groups]
         if not placement.is_single:
             chosen = spread(tuples).view(np.uint64) % placement.sizes[lines].view(np.uint64)
             units = placement.members[placement.starts[lines] + chosen.view(np.int64)]
@@ -184,6 +188,10 @@ def _add_lines(
     inside: Bools | None = None,
 ) -> None:
     """Tuples go to all units of their lines, those that are `inside`."""
+    if placement.is_single:
+        units = placement.members[lines]
+        routes.add(units if inside is None else np.where(inside, units, np.int16(-1)), role)
+        return
     sizes, starts = placement.sizes[lines], placement.starts[lines]
     before = len(routes.columns)
     for step in range(int(sizes.max(initial=0))):

@@ -38,10 +38,9 @@ def group_of(spec: JoinSpec, store: Store, tuples: Tuples) -> Int64s:
     by = store.group_by
     if by.key is None:
         return scaled(content_hash(tuples), by.groups)
-    keys = tuples.keys[by.key]
     if by.kind is Grouping.BUCKET:
-        keys = _buckets(spec, store, keys)
-    return scaled(dealt(keys), by.groups)
+        return scaled(dealt(_buckets(spec, store, tuples.keys[by.key])), by.groups)
+    return _by_key(tuples, by.key, by.groups)
 
 
 def is_sent_by_content(edge: Edge, store: Store) -> bool:
@@ -63,7 +62,7 @@ def reached(spec: JoinSpec, store: Store, visitor: int, tuples: Tuples) -> Reach
     side = edge.side(visitor)
     if by.kind is Grouping.KEY:
         assert edge.equality is not None
-        groups = scaled(dealt(tuples.keys[edge.equality.of(side)]), by.groups)
+        groups = _by_key(tuples, edge.equality.of(side), by.groups)
         return Reached([(groups, None)])
     rule = edge.band_on(store.stream, by.key)
     assert rule is not None
@@ -71,6 +70,15 @@ def reached(spec: JoinSpec, store: Store, visitor: int, tuples: Tuples) -> Reach
     reach = interval(rule, side == 0, tuples.keys[own], spec.streams[visitor].keys[own])
     first, last = _buckets(spec, store, reach.first), _buckets(spec, store, reach.last)
     return _touched(first, last, by.groups)
+
+
+def _by_key(tuples: Tuples, key: int, groups: int) -> Int64s:
+    """The groups of keys: a tuple is mostly stored by the key with which it visits as well."""
+    name = ("groups of a key", key, groups)
+    if name not in tuples.memo:
+        tuples.memo[name] = scaled(dealt(tuples.keys[key]), groups)
+    found: Int64s = tuples.memo[name]
+    return found
 
 
 def spread(tuples: Tuples) -> Int64s:

@@ -50,11 +50,16 @@ class Placement:
         return np.array([unit for line in self.lines for unit in line], dtype=np.int16)
 
     @cached_property
+    def unit_of(self) -> npt.NDArray[np.int16]:
+        """The unit of each group, where there is one; the first of several."""
+        return self.members[self.starts[self.line_of]]
+
+    @cached_property
     def everywhere(self) -> tuple[int, ...]:
         """All units that hold a group."""
         return tuple(sorted({unit for line in self.lines for unit in line}))
 
-    @property
+    @cached_property
     def is_single(self) -> bool:
         """Whether each group is in one unit."""
         return all(len(line) == 1 for line in self.lines)
