@@ -85,6 +85,28 @@ class _Routes:
             return np.empty(0, np.int16), np.empty(0, np.int64), np.empty(0, np.uint8)
         return np.concatenate(units), np.concatenate(rows), np.concatenate(roles)
 
+    def pieces(self) -> tuple[list[tuple[int, int, int, int]], Int64s]:
+        """Units and roles with their stretches of an order of the tuples, and that order."""
+        if len(self.columns) == 1:
+            units, role = self.columns[0]
+            if isinstance(role, np.uint8) and units.min() >= 0:
+                order = np.argsort(units, kind="stable")
+                return [(u, int(role), a, b) for u, a, b in _stretches(units[order])], order
+        units, rows, roles = self.entries()
+        kinds = np.flatnonzero(np.bincount(roles, minlength=1))
+        places = np.zeros(256, dtype=np.int64)
+        places[kinds] = np.arange(len(kinds))
+        # Units and roles in small integers, which sort by radix.
+        codes = units.astype(np.int64) * len(kinds) + places[roles]
+        if len(codes) == 0 or int(codes.max()) < 1 << 16:
+            codes = codes.astype(np.uint16)
+        by = np.argsort(codes, kind="stable")
+        found = [
+            (code // len(kinds), int(kinds[code % len(kinds)]), start, end)
+            for code, start, end in _stretches(codes[by])
+        ]
+        return found, rows[by]
+
 
 class Dispatcher:
     """Routes batches of one stream to the units of one stage."""
@@ -208,20 +230,7 @@ def _add_lines(
 def _cut(routes: _Routes, batch: pa.RecordBatch) -> Iterator[tuple[int, int, pa.RecordBatch]]:
     """The rows of a batch for each unit and role."""
     count, everywhere = batch.num_rows, routes.everywhere
-    units, rows, roles = routes.entries()
-    kinds = np.flatnonzero(np.bincount(roles, minlength=1))
-    places = np.zeros(256, dtype=np.int64)
-    places[kinds] = np.arange(len(kinds))
-    # Units and roles in small integers, which sort by radix.
-    codes = units.astype(np.int64) * len(kinds) + places[roles]
-    if len(codes) == 0 or int(codes.max()) < 1 << 16:
-        codes = codes.astype(np.uint16)
-    by = np.argsort(codes, kind="stable")
-    order = rows[by]
-    pieces = [
-        (code // len(kinds), int(kinds[code % len(kinds)]), start, end)
-        for code, start, end in _stretches(codes[by])
-    ]
+    pieces, order = routes.pieces()
     taken = batch.take(pa.array(order)) if len(pieces) > 1 and len(order) <= 2 * count else None
     seen: dict[int, list[Int64s]] = {}
     for unit, role, start, end in pieces:
