@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from thetastream.runtime import shipped
-from thetastream.runtime.results import PASSED, REPORT, Results
+from thetastream.runtime.results import PACKS, PASSED, REPORT, Results
 from thetastream.spec import (
     NEWEST,
     Clock,
@@ -37,7 +37,6 @@ from thetastream.spec import (
     result_column,
 )
 from thetastream.spec.codec import to_json
-from thetastream.topology import wire
 from thetastream.version import VERSION
 
 OBSERVATION = "thetastream"
@@ -86,7 +85,7 @@ def _join(
     text = to_json(replace(step, spec=spec))
     derived = [derive(stream, frame) for stream, frame in zip(spec.streams, inputs, strict=True)]
     packs = _union(
-        frame.mapInArrow(shipped.router(text, stream, VERSION), wire.DDL)
+        frame.mapInArrow(shipped.router(text, stream, VERSION), PACKS)
         for stream, frame in enumerate(derived)
     )
     streaming = any(frame.isStreaming for frame in inputs)

@@ -8,7 +8,7 @@ import functools
 import json
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pyarrow as pa
@@ -33,9 +33,9 @@ from thetastream.engine.protocol import (
 )
 from thetastream.engine.unit import Unit
 from thetastream.errors import ThetastreamError
-from thetastream.index.packing import Packs
 from thetastream.index.part import PartMeta
 from thetastream.index.protocol import Decoder, Stored
+from thetastream.index.runs import PackRuns
 from thetastream.runtime.cache import Caches
 from thetastream.runtime.results import frame_of, passed_frame, report_frame
 from thetastream.runtime.shipped import States
@@ -152,7 +152,7 @@ class Joiner:
         forwarded: list[bytes] = []
         for row in (row for frame in frames for row in frame.itertuples(index=False)):
             if row.stage > self._stage.number:
-                yield passed_frame(wire.row(row.stage, row.unit, row.kind, **_carried(row)))
+                yield passed_frame(wire.handed_on(row))
             elif row.kind == Kind.MARK:
                 # All stages go by one watermark, whatever Spark has got to in between.
                 watermark = int(row.watermark)
@@ -173,7 +173,8 @@ class Joiner:
             self._state,
             chunk_rows=self._config.chunk_rows,
         )
-        steps = unit.process(packs, watermark, map(self._decode, forwarded))
+        onward = (self._forwarded.decode(blob) for blob in forwarded)
+        steps = unit.process(packs, watermark, onward)
         for step in metered(steps, time.thread_time):
             if isinstance(step, PutPart | DropPart | PutManifest):
                 self._state.carry_out(step)
@@ -191,8 +192,7 @@ class Joiner:
             case Pass(unit, rows, data):
                 row = wire.row(onward, unit, Kind.RESULT, rows=rows, blob=data.to_pybytes())
             case Forward(unit, packs):
-                data = packs.to_bytes()
-                blob = data.to_pybytes()
+                blob = packs.to_bytes().to_pybytes()
                 row = wire.row(onward, unit, Kind.FORWARDED, rows=len(packs), blob=blob)
             case Mark(unit, mark):
                 row = wire.row(onward, unit, Kind.MARK, watermark=mark)
@@ -204,28 +204,11 @@ class Joiner:
         return frame_of(batches, typed=self._config.typed)
 
     @functools.cached_property
-    def _forwarded(self) -> Decoder:
+    def _forwarded(self) -> PackRuns:
         """Reads the packs that the stage before forwards."""
         before = self._spec.stages[self._stage.number - 1]
         (meeting,) = (one for one in before.meetings if one.then is Then.FORWARD)
         return pack_index(self._spec, meeting, Retention())
-
-    def _decode(self, blob: bytes) -> Packs:
-        found = self._forwarded.decode(blob)
-        if not isinstance(found, Packs):
-            raise TypeError("only packs are forwarded")
-        return found
-
-
-def _carried(row: Any) -> dict[str, Any]:
-    """What a row that is handed on keeps."""
-    return {
-        "stream": row.stream,
-        "role": row.role,
-        "version": row.version,
-        "rows": row.rows,
-        "blob": row.blob,
-    }
 
 
 @contextlib.contextmanager

@@ -37,7 +37,9 @@ REPORT = StructField("report", StringType())
 
 _BLOB = StructField("blob", BinaryType())
 
-PASSED = StructType([*from_arrow_schema(wire.SCHEMA).fields, REPORT])
+PACKS = from_arrow_schema(wire.SCHEMA)
+"""Packs on their way to the first stage."""
+PASSED = StructType([*PACKS.fields, REPORT])
 """What a stage passes on to the next: packs, and reports."""
 
 

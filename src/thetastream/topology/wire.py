@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -43,51 +43,36 @@ class PackRow(NamedTuple):
     """The stage that it is for."""
     unit: int
     """The unit of that stage."""
-    stream: int
     kind: int
-    role: int
-    version: int
+    stream: int = 0
+    role: int = 0
+    version: int = 0
     """Of the table by which it was routed."""
-    watermark: int
+    watermark: int = 0
     """In microseconds, of a mark."""
-    rows: int
-    blob: bytes | pa.Buffer
+    rows: int = 0
+    blob: bytes | pa.Buffer = b""
 
 
-_FIELDS = (
-    ("key", "int", pa.int32()),
-    ("stage", "int", pa.int32()),
-    ("unit", "int", pa.int32()),
-    ("stream", "int", pa.int32()),
-    ("kind", "int", pa.int32()),
-    ("role", "int", pa.int32()),
-    ("version", "bigint", pa.int64()),
-    ("watermark", "bigint", pa.int64()),
-    ("rows", "bigint", pa.int64()),
-    ("blob", "binary", pa.binary()),
+_SMALL = ("key", "stage", "unit", "kind", "stream", "role")
+SCHEMA = pa.schema(
+    [
+        *((name, pa.int32()) for name in _SMALL),
+        *((name, pa.int64()) for name in ("version", "watermark", "rows")),
+        ("blob", pa.binary()),
+    ]
 )
-DDL = ", ".join(f"{name} {kind}" for name, kind, _ in _FIELDS)
-"""The columns as Spark reads them."""
-SCHEMA = pa.schema([(name, kind) for name, _, kind in _FIELDS])
-NAMES = tuple(name for name, _, _ in _FIELDS)
 
 
-def row(
-    stage: int,
-    unit: int,
-    kind: Kind,
-    *,
-    by: int | None = None,
-    stream: int = 0,
-    role: int = 0,
-    version: int = 0,
-    watermark: int = 0,
-    rows: int = 0,
-    blob: bytes | pa.Buffer = b"",
-) -> PackRow:
+def row(stage: int, unit: int, kind: Kind, by: int | None = None, **fields: Any) -> PackRow:
     """A row for a unit; `by` is the unit of an earlier stage that hands it on."""
-    key = unit_key(unit if by is None else by)
-    return PackRow(key, stage, unit, stream, kind, role, version, watermark, rows, blob)
+    return PackRow(unit_key(unit if by is None else by), stage, unit, kind, **fields)
+
+
+def handed_on(given: Sequence[Any]) -> PackRow:
+    """A row that was for a later stage, on its way to its own unit."""
+    found = PackRow(*given)
+    return found._replace(key=unit_key(int(found.unit)))
 
 
 def batches(rows: Iterable[PackRow]) -> Iterator[pa.RecordBatch]:
@@ -110,9 +95,8 @@ def batches(rows: Iterable[PackRow]) -> Iterator[pa.RecordBatch]:
 
 def _batch(rows: Sequence[PackRow]) -> pa.RecordBatch:
     *plain, blobs = zip(*rows, strict=True)
-    columns = [
-        pa.array(values, kind) for values, (_, _, kind) in zip(plain, _FIELDS[:-1], strict=True)
-    ]
+    kinds = [field.type for field in SCHEMA][:-1]
+    columns = [pa.array(values, kind) for values, kind in zip(plain, kinds, strict=True)]
     return pa.RecordBatch.from_arrays([*columns, _binary(blobs)], schema=SCHEMA)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 
 from thetastream.engine.protocol import Instruction
 from thetastream.index.part import Part, Tuples
@@ -11,16 +11,19 @@ from thetastream.index.probe import Found
 from thetastream.spec import Meeting
 
 
-class Consumer(Protocol):
+class Consumer(ABC):
     """Takes what a meeting finds."""
 
+    @abstractmethod
     def take(
         self, meeting: Meeting, tuples: Tuples, part: Part, found: Found
     ) -> Iterator[Instruction]:
         """New tuples and where in a part of the stored ones their partners are."""
 
-    def met(self) -> Iterator[Instruction]:
+    def met(self) -> Iterable[Instruction]:
         """These tuples have met all that is stored."""
+        return ()
 
-    def finish(self) -> Iterator[Instruction]:
+    def finish(self) -> Iterable[Instruction]:
         """All tuples of the batch have."""
+        return ()

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from thetastream import arrow
+from thetastream.engine.consumers import Consumer
 from thetastream.engine.protocol import Emit, Instruction, Pass, Report
 from thetastream.index.encoding import Int64s
 from thetastream.index.packing import compact
@@ -28,7 +29,7 @@ class Member(NamedTuple):
     rows: Int64s
 
 
-class Listing:
+class Listing(Consumer):
     """Results leave the unit.
 
     Small batches are put together: each that leaves costs a turn through Spark. That copies them,
@@ -68,10 +69,6 @@ class Listing:
         self._size += batch.nbytes
         if 4 * self._rows >= self._chunk_rows or 4 * self._size >= EMIT_BYTES:
             yield from self.finish()
-
-    def met(self) -> Iterator[Instruction]:
-        """Nothing: results of all tuples may leave together."""
-        yield from ()
 
     def finish(self) -> Iterator[Instruction]:
         """What waits leaves."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from thetastream import arrow
+from thetastream.engine.consumers import Consumer
 from thetastream.engine.indexes import UnitIndexes
 from thetastream.engine.protocol import Forward, Instruction
 from thetastream.index.encoding import Int64s
@@ -31,7 +32,7 @@ class _Waiting(NamedTuple):
     partners: Int64s
 
 
-class Packing:
+class Packing(Consumer):
     """The packs of one meeting."""
 
     def __init__(self, meeting: Meeting, indexes: UnitIndexes, dispatcher: Dispatcher) -> None:
@@ -77,10 +78,6 @@ class Packing:
         for packs in index.add(pairs, space):
             if self._meeting.then is Then.FORWARD:
                 yield from self._forward(packs)
-
-    def finish(self) -> Iterator[Instruction]:
-        """Nothing waits any more."""
-        yield from ()
 
     def _forward(self, packs: Packs) -> Iterator[Instruction]:
         """Packs for the units of the next stage that may hold partners of their hubs."""

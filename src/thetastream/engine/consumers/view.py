@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from math import isqrt
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from thetastream.engine.consumers.cells import (
@@ -25,12 +24,11 @@ from thetastream.engine.consumers.cells import (
     scattered,
 )
 from thetastream.engine.consumers.totals import Totals
-from thetastream.errors import OptionError
 from thetastream.index.encoding import Bools, Int64s
 from thetastream.index.operands import Selection
 from thetastream.index.part import Part, Tuples
 from thetastream.index.probe import Found, Pairs, expand
-from thetastream.spec import JoinSpec
+from thetastream.spec import JoinSpec, ViewSpec
 
 _ENUMERATION = 4
 """Listing a pair costs about as much as this many steps of a fold."""
@@ -40,15 +38,13 @@ _DEPTH = 4
 
 
 class View:
-    """The view of one unit over one batch."""
+    """Folds the pairs of one batch into totals."""
 
-    def __init__(self, spec: JoinSpec) -> None:
-        if spec.view is None:
-            raise OptionError("the join has no view")
+    def __init__(self, spec: JoinSpec, view: ViewSpec, totals: Totals) -> None:
         self._spec = spec
-        self._view = spec.view
+        self._view = view
         self._compared = spec.edge(0, 1).compared
-        self._totals = Totals(spec, spec.view)
+        self._totals = totals
 
     def add(self, stream: int, tuples: Tuples, part: Part, found: Found, limit: int) -> int:
         """Take in the results of tuples of `stream` that probe a part; how many there are."""
@@ -159,22 +155,6 @@ class View:
             right = two.values(columns[two.stream], twos)
             same &= np.asarray(pc.equal(left, right).fill_null(False))
         return same
-
-    def __bool__(self) -> bool:
-        """Whether there was any result."""
-        return bool(self._totals)
-
-    def take_back(self, rows: pa.RecordBatch) -> None:
-        """Go on from a view that `rows` gave."""
-        self._totals.take_back(rows)
-
-    def spilled(self) -> pa.RecordBatch | None:
-        """Rows that leave early, because there are as many groups as results; mostly None."""
-        return self._totals.spilled()
-
-    def rows(self) -> pa.RecordBatch | None:
-        """The view, one row per group, which is then empty; None if there was no result."""
-        return self._totals.rows()
 
     # -- folding --------------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from thetastream import arrow
+from thetastream.engine.consumers import Consumer
 from thetastream.engine.consumers.listing import Listing, take_limit
+from thetastream.engine.consumers.totals import Totals
 from thetastream.engine.consumers.view import View
 from thetastream.engine.indexes import put_part
 from thetastream.engine.manifest import Manifest
@@ -47,7 +49,7 @@ class _Views:
         return KeptView(arrow.from_bytes(data))
 
 
-class Viewing:
+class Viewing(Consumer):
     """Aggregates of the pairs leave the unit in place of them."""
 
     def __init__(
@@ -60,7 +62,8 @@ class Viewing:
         report: Report,
         chunk_rows: int,
     ) -> None:
-        self._view = View(spec)
+        self._totals = Totals(spec, view)
+        self._view = View(spec, view, self._totals)
         self._every = view.every
         self._number = number
         self._manifest = manifest
@@ -75,27 +78,23 @@ class Viewing:
         """The pairs are folded into the view."""
         limit = take_limit(self._chunk_rows, tuples, part)
         self._report.results += self._view.add(meeting.new, tuples, part, found, limit)
-        spilled = self._view.spilled()
+        spilled = self._totals.spilled()
         if spilled is not None:
             yield from self._out.put(spilled)
-
-    def met(self) -> Iterator[Instruction]:
-        """Nothing: the view is of the whole batch."""
-        yield from ()
 
     def finish(self) -> Iterator[Instruction]:
         """The view leaves, or is kept until enough batches are in it."""
         manifest, old = self._manifest, self._manifest.pending
         due = manifest.sequence % self._every == 0
-        if due or self._view:
+        if due or self._totals:
             if old is not None:
                 kept = self._reader.part(old, _Views())
                 if not isinstance(kept, KeptView):
                     raise TypeError("only views are kept as such")
-                self._view.take_back(kept.rows)
+                self._totals.take_back(kept.rows)
                 manifest.pending = None
                 yield DropPart(old)
-            rows = self._view.rows()
+            rows = self._totals.rows()
             if rows is not None and due:
                 yield from self._out.put(rows)
             elif rows is not None:
