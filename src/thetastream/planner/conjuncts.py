@@ -139,7 +139,7 @@ def not_boolean(conjunct: Expr, text: str, found: str = "") -> NotBooleanError:
 
 
 def _push(node: Not) -> Expr | None:
-    """NOT map_columns inwards where that makes conjuncts; None where it does not."""
+    """NOT moved inwards where that makes conjuncts; None where it does not."""
     span = {"start": node.start, "end": node.end}
     match node.expr:
         case Not(expr=inner):

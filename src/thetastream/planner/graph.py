@@ -15,6 +15,7 @@ from thetastream.planner.conjuncts import (
     Conjunct,
     ConjunctClass,
     conjoined,
+    not_boolean,
     require_boolean,
     split,
 )
@@ -70,6 +71,9 @@ def join_graph(tree: Expr, scope: Scope, request: Request, *, verify: bool = Fal
             f"time names a stream {unknown[0]!r} that was not given",
             hint=f"the streams are {', '.join(known)}",
         )
+    if len(split(tree)) == 1 and not streams_of(tree) and scope.type_of(0, tree) == "void":
+        # NULL is a truth value beside AND, but to Spark no condition by itself.
+        raise not_boolean(tree, scope.text, "void")
     graph = Graph(tree, scope, request, verify)
     if request.time and not graph.windowed:
         # Without a window the event time is a column like any other, and may be NULL.
