@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from thetastream.errors import FingerprintError, ManifestVersionError, StateError
 from thetastream.index.part import PartMeta
 from thetastream.spec import JoinSpec, RoutingSpec, Stage
-from thetastream.spec.codec import from_json, to_json
+from thetastream.spec.codec import read
 from thetastream.topology.makers import make
 
 FORMAT = 2
@@ -44,7 +44,7 @@ class Manifest:
             )
         try:
             compare(raw["fingerprint"], spec.fingerprint(), WRITTEN)
-            compare_routing(from_json(RoutingSpec, json.dumps(raw["table"])), routing, spec)
+            compare_routing(read(RoutingSpec, raw["table"]), routing, spec)
             pending = raw["pending"]
             if raw["stage"] != stage.number:
                 raise ValueError(f"stage {raw['stage']}")
@@ -62,7 +62,7 @@ class Manifest:
             {
                 "format": FORMAT,
                 "fingerprint": spec.fingerprint(),
-                "table": json.loads(to_json(routing)),
+                "table": asdict(routing),
                 "stage": stage.number,
                 "sequence": self.sequence,
                 "indexes": self.indexes,

@@ -21,7 +21,12 @@ def to_json(spec: Any) -> str:
 
 def from_json(kind: type[_Spec], text: str) -> _Spec:
     """The dataclass of that kind that `to_json` wrote."""
-    found: _Spec = _read(kind, json.loads(text))
+    return read(kind, json.loads(text))
+
+
+def read(kind: type[_Spec], raw: Any) -> _Spec:
+    """The dataclass of that kind whose JSON was read already."""
+    found: _Spec = _read(kind, raw)
     return found
 
 
