@@ -97,8 +97,11 @@ def play(case_name: str, rows: str, triggers: str, folder: str) -> None:
             os.link(file, waiting)
             waiting.rename(work / "in" / name / file.name)
         query.processAllAvailable()
-        time.sleep(0.05)
-        new = [p for p in query.recentProgress if p["batchId"] > seen and p["numInputRows"]]
+        new: list[Any] = []
+        while not new:
+            # Spark reports on a batch a moment after it is done.
+            time.sleep(0.05)
+            new = [p for p in query.recentProgress if p["batchId"] > seen and p["numInputRows"]]
         seen = max(p["batchId"] for p in query.recentProgress)
         print("turn", sum(p["durationMs"]["triggerExecution"] for p in new) / 1000, flush=True)
     query.stop()
