@@ -88,7 +88,7 @@ def squarest(total: int) -> tuple[int, int]:
 
 
 def messages(spec: JoinSpec, routing: RoutingSpec, stream: int) -> float:
-    """To how many units a tuple of the stream is sent, counted by store, and once to be stored."""
+    """The messages of one tuple of the stream: one to be stored, one for each unit it visits."""
     total = 1.0
     for store in (store for stage in spec.stages for store in stage.stores):
         if store.stream != stream:

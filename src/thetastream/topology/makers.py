@@ -1,10 +1,11 @@
 """The topologies: each is a way to give the groups of a join's stores to units.
 
 ContRand gives a group to a contiguous subgroup of the units: one of its members stores a tuple, all
-of them are visited. One subgroup of all units is BiStream's random routing, and one unit in each
-subgroup is its hash routing; by what tuples are grouped is the join's own affair, so that band
-buckets and TriJoin's stores are dealt out like keys. The matrix is the baseline: m x n cells, and a
-tuple is kept in a whole row or column.
+of them are visited. One unit in each subgroup is BiStream's hash routing. Random routing is the
+same with tuples that are grouped by their content: nobody knows a partner's group, so that every
+unit is visited. By what tuples are grouped is the join's own affair; band buckets and TriJoin's
+stores are dealt out like keys. The matrix is the baseline: m x n cells, and a tuple is kept in a
+whole row or column.
 """
 
 from __future__ import annotations
