@@ -51,10 +51,12 @@ class Expr:
 
     @property
     def level(self) -> Level:
-        return Level.PRIMARY
+        return _LEVELS.get(type(self), Level.PRIMARY)
 
     def children(self) -> tuple[Expr, ...]:
-        return ()
+        """The expressions that it is made of, in the order of the text."""
+        fields = (value if isinstance(value, tuple) else (value,) for value in vars(self).values())
+        return tuple(item for items in fields for item in items if isinstance(item, Expr))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +109,6 @@ class Cast(Expr):
     expr: Expr
     type: str
 
-    def children(self) -> tuple[Expr, ...]:
-        return (self.expr,)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Abs(Expr):
@@ -117,22 +116,12 @@ class Abs(Expr):
 
     expr: Expr
 
-    def children(self) -> tuple[Expr, ...]:
-        return (self.expr,)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Negative(Expr):
     """-expr."""
 
     expr: Expr
-
-    @property
-    def level(self) -> Level:
-        return Level.UNARY
-
-    def children(self) -> tuple[Expr, ...]:
-        return (self.expr,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,13 +132,6 @@ class Additive(Expr):
     left: Expr
     right: Expr
 
-    @property
-    def level(self) -> Level:
-        return Level.ADDITIVE
-
-    def children(self) -> tuple[Expr, ...]:
-        return (self.left, self.right)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Expr):
@@ -158,13 +140,6 @@ class Comparison(Expr):
     op: str
     left: Expr
     right: Expr
-
-    @property
-    def level(self) -> Level:
-        return Level.COMPARISON
-
-    def children(self) -> tuple[Expr, ...]:
-        return (self.left, self.right)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,26 +150,12 @@ class Between(Expr):
     low: Expr
     high: Expr
 
-    @property
-    def level(self) -> Level:
-        return Level.PREDICATE
-
-    def children(self) -> tuple[Expr, ...]:
-        return (self.expr, self.low, self.high)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Not(Expr):
     """NOT expr."""
 
     expr: Expr
-
-    @property
-    def level(self) -> Level:
-        return Level.NOT
-
-    def children(self) -> tuple[Expr, ...]:
-        return (self.expr,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,26 +164,12 @@ class And(Expr):
 
     items: tuple[Expr, ...]
 
-    @property
-    def level(self) -> Level:
-        return Level.AND
-
-    def children(self) -> tuple[Expr, ...]:
-        return self.items
-
 
 @dataclass(frozen=True, kw_only=True)
 class Or(Expr):
     """A disjunction of two or more."""
 
     items: tuple[Expr, ...]
-
-    @property
-    def level(self) -> Level:
-        return Level.OR
-
-    def children(self) -> tuple[Expr, ...]:
-        return self.items
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,9 +185,16 @@ class Opaque(Expr):
     def level(self) -> Level:
         return self.binding
 
-    def children(self) -> tuple[Expr, ...]:
-        return tuple(part for part in self.parts if isinstance(part, Expr))
 
+_LEVELS: dict[type[Expr], Level] = {
+    Negative: Level.UNARY,
+    Additive: Level.ADDITIVE,
+    Comparison: Level.COMPARISON,
+    Between: Level.PREDICATE,
+    Not: Level.NOT,
+    And: Level.AND,
+    Or: Level.OR,
+}
 
 WINDOW = -1
 """The slot of the time window."""
@@ -254,12 +208,16 @@ MIRROR = {"=": "=", "<>": "<>", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">
 """a op b as b op' a."""
 
 
+def nodes(expr: Expr) -> Iterator[Expr]:
+    """The expression and all that it is made of."""
+    yield expr
+    for child in expr.children():
+        yield from nodes(child)
+
+
 def columns(expr: Expr) -> Iterator[Column]:
     """Every column that the expression reads, with repetition."""
-    if isinstance(expr, Column):
-        yield expr
-    for child in expr.children():
-        yield from columns(child)
+    return (node for node in nodes(expr) if isinstance(node, Column))
 
 
 def streams_of(expr: Expr) -> frozenset[int]:
@@ -291,14 +249,6 @@ def map_columns(expr: Expr, change: Callable[[Column], Column]) -> Expr:
 def quote(name: str) -> str:
     """The name as a Spark identifier."""
     return "`" + name.replace("`", "``") + "`"
-
-
-def slots(expr: Expr) -> Iterator[Slot]:
-    """Every aggregate and window that the expression reads, with repetition."""
-    if isinstance(expr, Slot):
-        yield expr
-    for child in expr.children():
-        yield from slots(child)
 
 
 def render(expr: Expr, name: Callable[[Any], str]) -> str:

@@ -411,7 +411,7 @@ class _QueryReader(Reader):
 
     def _same_when_rebuilt(self, node: exp.Expr, expr: tree.Expr) -> None:
         """The text that Spark will get must mean what the user's text means."""
-        if any(True for _ in tree.slots(expr)):
+        if any(isinstance(node, tree.Slot) for node in tree.nodes(expr)):
             # What stands around aggregates is rebuilt by the parser itself; their arguments are
             # checked one by one.
             return
