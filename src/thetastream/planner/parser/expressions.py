@@ -21,7 +21,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError as SqlglotParseError
 from sqlglot.errors import SqlglotError
 
-from thetastream.errors import ParseError, RefusedExpressionError
+from thetastream.errors import ParseError, PredicateError, RefusedExpressionError
 from thetastream.planner import expression as tree
 from thetastream.planner.duration import interval_length
 from thetastream.planner.expression import Level
@@ -326,14 +326,7 @@ class Reader:
             right is None and not unary and not isinstance(node, (exp.In, exp.Between))
         )
         if missing:
-            start, end = self._span(node)
-            raise ParseError(
-                "an operator lacks an operand",
-                text=self.text,
-                start=start,
-                end=end,
-                hint="complete the expression",
-            )
+            self._raise(node, "an operator lacks an operand", "complete the expression", ParseError)
         if isinstance(node, exp.Escape):
             # LIKE ... ESCAPE is one operator that the parser splits in two.
             return
@@ -360,9 +353,15 @@ class Reader:
     def _refuse(self, node: exp.Expr, what: str, hint: str) -> NoReturn:
         self._raise(node, f"{what} is not allowed in a {self.place}", hint)
 
-    def _raise(self, node: exp.Expr, what: str, hint: str) -> NoReturn:
+    def _raise(
+        self,
+        node: exp.Expr,
+        what: str,
+        hint: str,
+        kind: type[PredicateError] = RefusedExpressionError,
+    ) -> NoReturn:
         start, end = self._span(node)
-        raise RefusedExpressionError(what, text=self.text, start=start, end=end, hint=hint)
+        raise kind(what, text=self.text, start=start, end=end, hint=hint)
 
     # -- conversion -----------------------------------------------------------------------------
 
@@ -378,7 +377,7 @@ class Reader:
             kind = type(node)
             items = tuple(self._convert(item) for item in _flatten(node, kind))
             return (tree.And if kind is exp.And else tree.Or)(items=items, **span)
-        if isinstance(node, exp.Column) or (isinstance(node, exp.Dot) and _path(node) is not None):
+        if _path(node) is not None:
             return self.names.resolve(self._parts(node), self.text)
         if isinstance(node, exp.Boolean):
             return tree.Boolean(value=bool(node.this), **span)
@@ -426,15 +425,11 @@ class Reader:
             special = self._special(item)
             if isinstance(special, tree.Slot):
                 found.append(special)
-                hole = exp.to_identifier(f"{mark}{len(found) - 1}", quoted=True)
-                return exp.column(hole)
-            if isinstance(item, exp.Column) or (
-                isinstance(item, exp.Dot) and _path(item) is not None
-            ):
+            elif _path(item) is not None:
                 found.append(self.names.resolve(self._parts(item), self.text))
-                hole = exp.to_identifier(f"{mark}{len(found) - 1}", quoted=True)
-                return exp.column(hole)
-            return item
+            else:
+                return item
+            return exp.column(exp.to_identifier(f"{mark}{len(found) - 1}", quoted=True))
 
         sql = node.copy().transform(replace).sql(dialect=PlainSpark, comments=False)
         pieces = re.split(rf"`{mark}(\d+)`", sql)

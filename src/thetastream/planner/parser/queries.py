@@ -30,24 +30,24 @@ from thetastream.spec import ColumnSpec
 
 _SYNONYMS = {"mean": "avg"}
 _KNOWN_PARTS = frozenset({"expressions", "from_", "joins", "where", "group", "having", "distinct"})
-_PARTS: tuple[tuple[str, str, str], ...] = (
-    ("order", "ORDER BY", "a stream never ends, so it cannot be sorted; sort what the sink holds"),
-    ("limit", "LIMIT", "leave it out; a stream never ends"),
-    ("offset", "OFFSET", "leave it out; a stream never ends"),
-    ("with_", "WITH", "write the query without it, or compute the stream before the join"),
-    ("qualify", "QUALIFY", "filter the result afterwards"),
-    ("laterals", "LATERAL VIEW", "explode the stream before the join"),
-    ("windows", "WINDOW", "write WITHIN 10 minutes"),
-    ("sort", "SORT BY", "leave it out"),
-    ("cluster", "CLUSTER BY", "leave it out"),
-    ("distribute", "DISTRIBUTE BY", "leave it out"),
-    ("hint", "a hint", "leave it out; JoinOptions says how to join"),
-    ("into", "INTO", "write the result with a sink"),
-    ("kind", "SELECT AS", "name the columns"),
-    ("connect", "CONNECT BY", "leave it out"),
-    ("sample", "TABLESAMPLE", "sample the stream before the join"),
-    ("locks", "FOR UPDATE", "leave it out"),
-)
+_PARTS = {
+    "order": ("ORDER BY", "a stream never ends, so it cannot be sorted; sort what the sink holds"),
+    "limit": ("LIMIT", "leave it out; a stream never ends"),
+    "offset": ("OFFSET", "leave it out; a stream never ends"),
+    "with_": ("WITH", "write the query without it, or compute the stream before the join"),
+    "qualify": ("QUALIFY", "filter the result afterwards"),
+    "laterals": ("LATERAL VIEW", "explode the stream before the join"),
+    "windows": ("WINDOW", "write WITHIN 10 minutes"),
+    "sort": ("SORT BY", "leave it out"),
+    "cluster": ("CLUSTER BY", "leave it out"),
+    "distribute": ("DISTRIBUTE BY", "leave it out"),
+    "hint": ("a hint", "leave it out; JoinOptions says how to join"),
+    "into": ("INTO", "write the result with a sink"),
+    "kind": ("SELECT AS", "name the columns"),
+    "connect": ("CONNECT BY", "leave it out"),
+    "sample": ("TABLESAMPLE", "sample the stream before the join"),
+    "locks": ("FOR UPDATE", "leave it out"),
+}
 
 
 def parse_query(
@@ -112,11 +112,10 @@ class _QueryReader(Reader):
         if not isinstance(root, exp.Select):
             kind = "a set operation" if isinstance(root, exp.SetOperation) else "this statement"
             self._refuse(root, kind, self.wanted)
-        known = {part: (what, hint) for part, what, hint in _PARTS}
         for part, node in root.args.items():
             if node and part not in _KNOWN_PARTS:
                 node = node[0] if isinstance(node, list) else node
-                what, hint = known.get(part, (part.strip("_").upper(), "leave it out"))
+                what, hint = _PARTS.get(part, (part.strip("_").upper(), "leave it out"))
                 self._refuse(node if isinstance(node, exp.Expr) else root, what, hint)
         relations, conditions = self._relations(root)
         self.relations = relations
@@ -214,14 +213,8 @@ class _QueryReader(Reader):
             stream for stream in self.streams if fold(stream) == fold(name)
         ]
         if not known:
-            start, end = self._span(table.this)
-            raise UnknownStreamError(
-                f"there is no stream {name!r}",
-                text=self.text,
-                start=start,
-                end=end,
-                hint=suggestion(name, list(self.streams), "the streams are"),
-            )
+            hint = suggestion(name, list(self.streams), "the streams are")
+            self._raise(table.this, f"there is no stream {name!r}", hint, UnknownStreamError)
         return Relation(known[0], table.alias or name)
 
     # -- GROUP BY and SELECT --------------------------------------------------------------------
@@ -243,12 +236,13 @@ class _QueryReader(Reader):
         for node in group.expressions:
             target = self._group_target(node, root)
             if _is_call(target, WINDOW_CALL):
-                self._set_window(target)
+                window = self._window_call(target)
+                if self.window not in (None, window):
+                    self._raise(target, "the query groups by two time windows", "keep one of them")
+                self.window = window
             else:
-                expr = self._expression(target)
-                if expr not in found:
-                    found.append(expr)
-        return found
+                found.append(self._expression(target))
+        return list(dict.fromkeys(found))
 
     def _group_target(self, node: exp.Expr, root: exp.Select) -> exp.Expr:
         """GROUP BY 1 and GROUP BY alias mean an item of the select list."""
@@ -259,20 +253,12 @@ class _QueryReader(Reader):
             if not 1 <= place <= len(items):
                 self._raise(node, f"there is no item {node.this} in the select list", "name it")
             return _bare(items[place - 1])
-        if isinstance(node, exp.Column) and len(node.parts) == 1 and not self._is_column(node.name):
+        bare = isinstance(node, exp.Column) and len(node.parts) == 1
+        if bare and not self.names.owners(node.name):
             for item in items:
                 if isinstance(item, exp.Alias) and item.alias.casefold() == node.name.casefold():
                     return _bare(item)
         return node
-
-    def _is_column(self, name: str) -> bool:
-        return bool(self.names.owners(name))
-
-    def _set_window(self, node: exp.Expr) -> None:
-        window = self._window_call(node)
-        if self.window is not None and self.window != window:
-            self._raise(node, "the query groups by two time windows", "keep one of them")
-        self.window = window
 
     def _window_call(self, node: exp.Expr) -> TimeWindow:
         arguments = node.expressions
@@ -376,14 +362,8 @@ class _QueryReader(Reader):
             table = node.args.get("table")
             place = None if table is None else self.names.stream(table.name)
             if place is None:
-                start, end = self._span(node)
-                raise UnknownStreamError(
-                    f"there is no stream {node.table!r}",
-                    text=self.text,
-                    start=start,
-                    end=end,
-                    hint=suggestion(node.table, self.names.streams, "the streams are"),
-                )
+                hint = suggestion(node.table, self.names.streams, "the streams are")
+                self._raise(node, f"there is no stream {node.table!r}", hint, UnknownStreamError)
             chosen = [place]
         else:
             return None
@@ -510,7 +490,7 @@ class _QueryReader(Reader):
             return tree.Slot(number=tree.WINDOW, fields=fields, start=start, end=end)
         if self.aggregates_allowed and isinstance(node, exp.Column) and len(node.parts) == 1:
             item = self.aliases.get(node.name.casefold())
-            if item is not None and not self._is_column(node.name):
+            if item is not None and not self.names.owners(node.name):
                 # A name in HAVING stands for all of its item, each time.
                 self.room -= len(tree.render(item, lambda _: "column"))
                 if self.room < 0:
