@@ -25,6 +25,7 @@ from thetastream.planner.expression import (
     Opaque,
     Or,
 )
+from thetastream.planner.names import at
 
 
 class ConjunctClass(enum.StrEnum):
@@ -131,9 +132,7 @@ def not_boolean(conjunct: Expr, text: str, found: str = "") -> NotBooleanError:
     what = f"is of type {found}" if found else "is not a condition"
     return NotBooleanError(
         f"this part of the predicate {what}; a join needs true or false",
-        text=text,
-        start=conjunct.start,
-        end=conjunct.end,
+        **at(text, conjunct),
         hint="compare it with something, or cast it to boolean",
     )
 

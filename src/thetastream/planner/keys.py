@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from thetastream.errors import TypeMismatchError
 from thetastream.planner.conjuncts import not_boolean
 from thetastream.planner.expression import Column, Expr, render, streams_of
-from thetastream.planner.names import Names
+from thetastream.planner.names import Names, at
 from thetastream.planner.types import (
     AnalysisFailure,
     Analyst,
@@ -83,9 +83,7 @@ class Scope:
         except AnalysisFailure as failure:
             raise TypeMismatchError(
                 f"Spark does not accept this expression: {failure}",
-                text=self.text,
-                start=expr.start,
-                end=expr.end,
+                **at(self.text, expr),
                 hint="check the types of its parts",
             ) from failure
 
@@ -97,9 +95,7 @@ class Scope:
         if found is None:
             raise TypeMismatchError(
                 f"Spark does not compare {left} with {right}",
-                text=self.text,
-                start=place.start,
-                end=place.end,
+                **at(self.text, place),
                 hint="cast one side to the type of the other",
             )
         return found

@@ -6,6 +6,7 @@ import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from thetastream.errors import (
     AmbiguousColumnError,
@@ -62,38 +63,32 @@ class Names:
         first = parts[0]
         stream = self.stream(first.name)
         own = self.owners(first.name)
+        # A struct column may have a stream's name: then `name.field` means the field.
         if len(parts) > 1 and stream is not None:
             found = self._positions(stream, parts[1].name)
-            # A struct column may have a stream's name: then `name.field` means the field.
             if found or not own:
-                return self._column(stream, found, parts[1], parts[2:], text, parts)
+                return self._column(stream, parts, 1, text)
+        if not own and len(parts) > 1:
+            raise UnknownStreamError(
+                f"there is no stream {first.name!r}",
+                **at(text, first),
+                hint=suggestion(first.name, self.streams, "the streams are"),
+            )
         if not own:
-            if len(parts) > 1:
-                raise UnknownStreamError(
-                    f"there is no stream {first.name!r}",
-                    text=text,
-                    start=first.start,
-                    end=first.end,
-                    hint=suggestion(first.name, self.streams, "the streams are"),
-                )
+            known = sorted({column.name for columns in self.columns for column in columns})
             raise UnknownColumnError(
                 f"no stream has a column {first.name!r}",
-                text=text,
-                start=first.start,
-                end=first.end,
-                hint=suggestion(first.name, self._all_names(), "the columns are"),
+                **at(text, first),
+                hint=suggestion(first.name, known, "the columns are"),
             )
         if len(own) > 1:
             choices = " or ".join(f"{self.streams[owner]}.{first.name}" for owner in own)
             raise AmbiguousColumnError(
                 f"several streams have a column {first.name!r}",
-                text=text,
-                start=first.start,
-                end=first.end,
+                **at(text, first),
                 hint=f"write {choices}",
             )
-        found = self._positions(own[0], first.name)
-        return self._column(own[0], found, first, parts[1:], text, parts)
+        return self._column(own[0], parts, 0, text)
 
     def qualified(self, column: Column) -> str:
         """`stream.column`, for people."""
@@ -148,42 +143,35 @@ class Names:
         columns = self.columns[stream]
         return [i for i, column in enumerate(columns) if self._fold(column.name) == wanted]
 
-    def _column(
-        self,
-        stream: int,
-        found: list[int],
-        part: Part,
-        rest: Sequence[Part],
-        text: str,
-        whole: Sequence[Part],
-    ) -> Column:
+    def _column(self, stream: int, parts: Sequence[Part], place: int, text: str) -> Column:
+        """The column of the stream that the part in that place names; its fields follow."""
+        part = parts[place]
+        found = self._positions(stream, part.name)
         if not found:
             known = [column.name for column in self.columns[stream]]
             raise UnknownColumnError(
                 f"stream {self.streams[stream]!r} has no column {part.name!r}",
-                text=text,
-                start=part.start,
-                end=part.end,
+                **at(text, part),
                 hint=suggestion(part.name, known, "its columns are"),
             )
         if len(found) > 1:
             raise AmbiguousColumnError(
                 f"stream {self.streams[stream]!r} has {len(found)} columns {part.name!r}",
-                text=text,
-                start=part.start,
-                end=part.end,
+                **at(text, part),
                 hint="rename one of them before the join",
             )
         return Column(
             stream=stream,
             index=found[0],
-            fields=tuple(item.name for item in rest),
-            start=whole[0].start,
-            end=whole[-1].end,
+            fields=tuple(item.name for item in parts[place + 1 :]),
+            start=parts[0].start,
+            end=parts[-1].end,
         )
 
-    def _all_names(self) -> list[str]:
-        return sorted({column.name for columns in self.columns for column in columns})
+
+def at(text: str, place: Part | Expr) -> dict[str, Any]:
+    """Where in the text an error is, as errors take it."""
+    return {"text": text, "start": place.start, "end": place.end}
 
 
 def suggestion(name: str, known: Sequence[str], otherwise: str) -> str:

@@ -28,7 +28,7 @@ from thetastream.planner.expression import (
 from thetastream.planner.finish import Finish, distinct_count, normalized_float
 from thetastream.planner.joins import plan_any
 from thetastream.planner.keys import Scope
-from thetastream.planner.names import Carried
+from thetastream.planner.names import Carried, at
 from thetastream.planner.plan import Plan, with_last
 from thetastream.planner.query import Aggregate, Query, TimeWindow
 from thetastream.planner.report import Decision, Explained
@@ -309,9 +309,7 @@ class _Planner:
                 return group_column(groups.index(node))
             raise RefusedExpressionError(
                 f"{self.scope.show(node)} is neither grouped by nor aggregated",
-                text=self.query.text,
-                start=node.start,
-                end=node.end,
+                **at(self.query.text, node),
                 hint=f"add it to GROUP BY, or write max({self.scope.show(node)})",
             )
 
