@@ -237,9 +237,6 @@ class Yes:
     parallelism = Parallelism(tasks=4, partitions=4)
     zone = "UTC"
 
-    def type_of(self, stream: str, sql: str) -> str:
-        return "boolean"
-
     def type_over(self, streams: Sequence[str], sql: str) -> str:
         return "boolean"
 

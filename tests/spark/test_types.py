@@ -54,7 +54,7 @@ def test_a_type_of_the_user_is_the_type_that_it_is_stored_as(spark: SparkSession
     frame = spark.createDataFrame([(1, DenseVector([1.0]))], ["id", "v"])
     columns = column_specs("r", frame)
     analyst = SparkAnalyst(spark, {"r": frame}).with_stream("more", columns)
-    assert analyst.type_of("more", "v.size") == "int"
+    assert analyst.type_over(["more"], "v.size") == "int"
 
 
 def test_four_streams_with_odd_fields(spark: SparkSession) -> None:

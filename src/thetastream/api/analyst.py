@@ -54,12 +54,8 @@ class SparkAnalyst:
         """Whether every day of the session's time zone has 24 hours."""
         return self.zone == "UTC" or self.zone.startswith(("+", "-"))
 
-    def type_of(self, stream: str, sql: str) -> str:
-        """The type of an expression over a stream."""
-        return self.type_over([stream], sql)
-
     def type_over(self, streams: Sequence[str], sql: str) -> str:
-        """The type of an expression over several streams."""
+        """The type of an expression over one stream or several."""
         question = (tuple(streams), sql)
         if question not in self._types:
             # Only analysed, never run: a product is as good as any join.

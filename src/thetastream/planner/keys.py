@@ -55,7 +55,7 @@ class Scope:
                 found = self.names.columns[stream][expr.index].type
             else:
                 with self._accepted(expr):
-                    found = self.analyst.type_of(self.names.streams[stream], sql)
+                    found = self.analyst.type_over([self.names.streams[stream]], sql)
             self._types[stream, sql] = found
         return self._types[stream, sql]
 

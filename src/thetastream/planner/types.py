@@ -48,14 +48,11 @@ class Analyst(Protocol):
     def zone(self) -> str:
         """The session's time zone."""
 
-    def type_of(self, stream: str, sql: str) -> str:
-        """The type of an expression over one stream's columns; raises AnalysisFailure.
+    def type_over(self, streams: Sequence[str], sql: str) -> str:
+        """The type of an expression over the streams' columns; raises AnalysisFailure.
 
         Columns are written with the stream's name in front.
         """
-
-    def type_over(self, streams: Sequence[str], sql: str) -> str:
-        """The same over the columns of several streams."""
 
     def common_type(self, left: str, right: str) -> str | None:
         """The type that the two are compared in; None if they are not."""

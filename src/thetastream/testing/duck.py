@@ -123,12 +123,8 @@ class DuckAnalyst:
         """An analyst of streams with those columns."""
         return cls({name: _schema(columns) for name, columns in streams.items()}, **settings)
 
-    def type_of(self, stream: str, sql: str) -> str:
-        """The type of an expression over a stream."""
-        return self.type_over([stream], sql)
-
     def type_over(self, streams: Sequence[str], sql: str) -> str:
-        """The type of an expression over several streams."""
+        """The type of an expression over one stream or several."""
         question = (tuple(streams), sql)
         if question not in self._types:
             import duckdb
