@@ -120,12 +120,11 @@ class KeyTable:
         """The place of the key for the expression in that form."""
         actual = self.scope.type_of(self.stream, expr)
         sql = form.key_sql(self.scope.own(expr), actual)
-        bare = isinstance(expr, Column) and sql == self.scope.own(expr) and not expr.fields
         encoding = form.encoding
         if nan_low and encoding is Encoding.FLOAT:
             encoding = Encoding.FLOAT_NAN_LOW
         name = None
-        if bare and isinstance(expr, Column):
+        if isinstance(expr, Column) and not expr.fields and sql == self.scope.own(expr):
             name = self.scope.names.columns[self.stream][expr.index].name
         return self._place(KeySpec(sql=sql, type=form.type, encoding=encoding, column=name))
 
