@@ -7,7 +7,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
@@ -104,8 +104,8 @@ class _Planner:
             return self._rows()
         if query.grouped:
             # Refused before anything is planned: a column that is neither grouped nor aggregated.
-            for expr in [item.expr for item in query.items]:
-                self._over_groups(expr)
+            for item in query.items:
+                self._over_groups(item.expr)
         if self.request.options.aggregation == "enumerate":
             return self._listed("asked for in the options")
         try:
@@ -116,11 +116,10 @@ class _Planner:
     # -- without aggregates ---------------------------------------------------------------------
 
     def _rows(self) -> QueryPlan:
-        plan = self._join([item.expr for item in self.query.items])
-        return QueryPlan(plan, Finish(items=self._items_over_results()))
-
-    def _items_over_results(self) -> tuple[tuple[str, str], ...]:
-        return tuple((self.scope.output(item.expr), item.name) for item in self.query.items)
+        items = self.query.items
+        plan = self._join([item.expr for item in items])
+        named = tuple((self.scope.output(item.expr), item.name) for item in items)
+        return QueryPlan(plan, Finish(items=named))
 
     # -- in place -------------------------------------------------------------------------------
 
@@ -151,11 +150,10 @@ class _Planner:
         )
         plan = with_last(plan, view=views.spec(slice_length, every))
         plan = replace(plan, decisions=(*plan.decisions, decision, *self._times()))
-        names = tuple(group_column(number) for number in range(len(views.groups)))
         if query.distinct:
-            items = tuple((name, item.name) for name, item in zip(names, query.items, strict=True))
-            return QueryPlan(plan, Finish(items=items, distinct=(*names, NEWEST)))
-        return QueryPlan(plan, self._grouped(tuple(zip(names, names, strict=True)), merged, NEWEST))
+            return QueryPlan(plan, self._distinct(()))
+        keys = [group_column(number) for number in range(len(views.groups))]
+        return QueryPlan(plan, self._grouped(keys, merged, NEWEST))
 
     # -- listed ---------------------------------------------------------------------------------
 
@@ -171,32 +169,13 @@ class _Planner:
         plan = with_last(plan, newest=slice_length)
         plan = replace(plan, decisions=(*plan.decisions, decision, *self._times()))
         if query.distinct:
-            names = tuple(group_column(number) for number in range(len(query.items)))
-            return QueryPlan(
-                plan,
-                Finish(
-                    keys=tuple(
-                        (self._output_apart(item.expr), name)
-                        for item, name in zip(query.items, names, strict=True)
-                    ),
-                    items=tuple(
-                        (name, item.name) for item, name in zip(query.items, names, strict=True)
-                    ),
-                    distinct=(*names, NEWEST),
-                ),
-            )
-        keys = tuple(
-            (self.scope.output(group), group_column(number))
-            for number, group in enumerate(query.groups)
-        )
+            keys = [self._output_apart(item.expr) for item in query.items]
+            return QueryPlan(plan, self._distinct(keys))
+        keys = [self.scope.output(group) for group in query.groups]
         merged = tuple(self._listed_aggregate(one) for one in query.aggregates)
         argument = None if self.window is None else self.window.argument
-        return QueryPlan(
-            plan,
-            self._grouped(
-                keys, merged, NEWEST if argument is None else self.scope.output(argument)
-            ),
-        )
+        time = NEWEST if argument is None else self.scope.output(argument)
+        return QueryPlan(plan, self._grouped(keys, merged, time))
 
     def _output_apart(self, expr: Expr) -> str:
         sql, used = self.scope.output(expr), streams_of(expr)
@@ -282,12 +261,20 @@ class _Planner:
                     hint=f"cast {column!r} to timestamp before the join",
                 )
 
-    def _grouped(
-        self, keys: tuple[tuple[str, str], ...], merged: tuple[str, ...], window_sql: str
-    ) -> Finish:
+    def _distinct(self, keys: Sequence[str]) -> Finish:
+        """Each row once; `keys` make its columns where the results do not have them already."""
+        items = self.query.items
+        names = [group_column(number) for number in range(len(items))]
+        return Finish(
+            keys=_named(keys),
+            items=tuple((name, item.name) for name, item in zip(names, items, strict=True)),
+            distinct=(*names, NEWEST),
+        )
+
+    def _grouped(self, keys: Sequence[str], merged: tuple[str, ...], window_sql: str) -> Finish:
         return Finish(
             grouped=True,
-            keys=keys,
+            keys=_named(keys),
             window=self.window,
             window_sql=window_sql,
             aggregates=merged,
@@ -348,3 +335,8 @@ class _Planner:
         if read == times and text.casefold() == f"greatest({marks})":
             return replace(window, argument=None)
         return window
+
+
+def _named(keys: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The keys with the names of their columns."""
+    return tuple((sql, group_column(number)) for number, sql in enumerate(keys))
