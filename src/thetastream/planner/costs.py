@@ -37,32 +37,6 @@ class Cost:
         return sum(self.memory) + sum(self.bandwidth)
 
 
-def biclique_memory() -> tuple[float, float]:
-    """Equation 1: every tuple is stored once, however many units there are."""
-    return 1.0, 1.0
-
-
-def matrix_memory(m: int, n: int) -> tuple[float, float]:
-    """Equation 2: a tuple is stored in a whole row or column."""
-    return float(n), float(m)
-
-
-def biclique_bandwidth(m: int, n: int, d: int, e: int) -> tuple[float, float]:
-    """Equation 5: once to be stored, and to each member of the opposite subgroup."""
-    return n / e + 1, m / d + 1
-
-
-def matrix_bandwidth(m: int, n: int) -> tuple[float, float]:
-    """Equation 6: to each cell of the row or column."""
-    return float(n), float(m)
-
-
-def band_bandwidth(m: int, n: int, extent: float, width: float) -> tuple[float, float]:
-    """Once to be stored, and to the buckets that a probe of that extent touches on average."""
-    touched = 1 + extent / width
-    return 1 + min(touched, n), 1 + min(touched, m)
-
-
 def cost(
     routing: Routing,
     units: tuple[int, int],
@@ -72,11 +46,19 @@ def cost(
     """The cost of one topology; `band` is the extent of the band and the width of a bucket."""
     m, n = units
     if routing is Routing.MATRIX:
-        return Cost(routing, matrix_memory(m, n), matrix_bandwidth(m, n))
+        # Equations 2 and 6: stored in, and sent to, each cell of a row or column.
+        cells = (float(n), float(m))
+        return Cost(routing, cells, cells)
+    # Equation 1: every tuple is stored once, however many units there are.
+    once = (1.0, 1.0)
     if routing is Routing.BAND and band is not None:
-        return Cost(routing, biclique_memory(), band_bandwidth(m, n, *band))
-    groups = {Routing.HASH: units, Routing.CONTRAND: subgroups}.get(routing, (1, 1))
-    return Cost(routing, biclique_memory(), biclique_bandwidth(m, n, *groups))
+        # Sent once to be stored, and to the buckets that a probe touches on average.
+        extent, width = band
+        touched = 1 + extent / width
+        return Cost(routing, once, (1 + min(touched, n), 1 + min(touched, m)))
+    # Equation 5: sent once to be stored, and to each member of the opposite subgroup.
+    d, e = {Routing.HASH: units, Routing.CONTRAND: subgroups}.get(routing, (1, 1))
+    return Cost(routing, once, (n / e + 1, m / d + 1))
 
 
 def squarest(total: int) -> tuple[int, int]:
