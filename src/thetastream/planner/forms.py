@@ -19,13 +19,12 @@ from thetastream.planner.expression import (
     Interval,
     Negative,
     Number,
-    NumberKind,
     streams_of,
 )
 
 
 class ConstantKind(enum.StrEnum):
-    """In what an offset is counted."""
+    """In what an offset is counted: what a `NumberKind` says of a number, and two more."""
 
     NONE = "none"
     """There is no offset."""
@@ -77,9 +76,9 @@ class RangeForm:
     kinds: frozenset[ConstantKind]
     """The kinds of the offsets, NONE left out."""
     op: str = ""
-    """SUM: how `whole_left` compares with `whole_right`."""
-    whole_left: Expr | None = None
-    whole_right: Expr | None = None
+    """SUM: how the first of `whole` compares with the second."""
+    whole: tuple[Expr, ...] = ()
+    """SUM: both sides with their offsets."""
     subtracted: int = 1
     """DIFFERENCE: the stream whose expression is subtracted in the text."""
     nan_matches: bool = False
@@ -92,7 +91,7 @@ def constant(expr: Expr) -> Constant | None:
     """The value of a literal offset of fixed length; None for anything else."""
     match expr:
         case Number(value=value, kind=kind):
-            return Constant(value, _KINDS[kind])
+            return Constant(value, ConstantKind(kind.value))
         case Interval(months=0, microseconds=micros):
             return Constant(Fraction(micros), ConstantKind.INTERVAL)
         case Negative(expr=inner):
@@ -107,13 +106,6 @@ def constant(expr: Expr) -> Constant | None:
             return Constant(value, interval)
         case _:
             return None
-
-
-_KINDS = {
-    NumberKind.INTEGER: ConstantKind.INTEGER,
-    NumberKind.DECIMAL: ConstantKind.DECIMAL,
-    NumberKind.DOUBLE: ConstantKind.DOUBLE,
-}
 
 
 def strip(expr: Expr) -> tuple[Expr, Constant]:
@@ -163,8 +155,7 @@ def _sum(node: Comparison) -> RangeForm:
         high=end if upper else None,
         kinds=kinds,
         op=op,
-        whole_left=first,
-        whole_right=second,
+        whole=(first, second),
         two_offsets=ConstantKind.NONE not in (c.kind, d.kind),
     )
 

@@ -47,13 +47,6 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Refusal:
-    """Why the kernel does not add the offsets of a group."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
 class _Arithmetic:
     """How the kernel adds the offsets of a group."""
 
@@ -100,33 +93,30 @@ class _Group:
             arithmetic = self._arithmetic(self.forms)
             if isinstance(arithmetic, _Arithmetic):
                 return self._band(self.forms, arithmetic)
-            return [self._single(form, arithmetic.reason) for form in self.forms]
+            return [self._single(form, arithmetic) for form in self.forms]
         return [self._single(form, "") for form in self.forms]
 
     def _single(self, form: RangeForm, why_no_band: str) -> Outcome:
         if form.shape is Shape.SUM:
             return self._plain(form, why_no_band)
         arithmetic = self._arithmetic([form])
-        if isinstance(arithmetic, _Refusal):
-            return Outcome(form.source, None, arithmetic.reason)
+        if isinstance(arithmetic, str):
+            return Outcome(form.source, None, arithmetic)
         return self._band([form], arithmetic)[0]
 
     # -- without arithmetic ---------------------------------------------------------------------
 
     def _plain(self, form: RangeForm, why_no_band: str) -> Outcome:
-        left, right = form.whole_left, form.whole_right
-        assert left is not None
-        assert right is not None
+        left, right = form.whole
         types = (self.scope.type_of(0, left), self.scope.type_of(1, right))
         if not comparable(*types):
-            reason = self.scope.otherwise_compared(*types)
-            return Outcome(form.source, None, reason)
+            return Outcome(form.source, None, self.scope.otherwise_compared(*types))
         common = self.scope.common_type(*types, form.source)
         key = key_form(common)
         if key is None:
             return Outcome(form.source, None, f"the order of {common} has no 64-bit form")
         places = []
-        for table, expr in zip(self.tables, (left, right), strict=True):
+        for table, expr in zip(self.tables, form.whole, strict=True):
             table.require(expr, common)
             places.append(table.add(expr, key))
         # A lossy key orders like its value but may be equal where the values are not.
@@ -174,27 +164,28 @@ class _Group:
         )
         return [Outcome(form.source, found, reason) for form in forms]
 
-    def _arithmetic(self, forms: list[RangeForm]) -> _Arithmetic | _Refusal:
+    def _arithmetic(self, forms: list[RangeForm]) -> _Arithmetic | str:
+        """How the kernel adds the offsets of a group, or why it does not."""
         first = forms[0]
         types = (self.scope.type_of(0, first.left), self.scope.type_of(1, first.right))
         kinds = frozenset[ConstantKind]().union(*(form.kinds for form in forms))
         if not comparable(*types):
-            return _Refusal(f"{types[0]} and {types[1]} have no arithmetic in common")
+            return f"{types[0]} and {types[1]} have no arithmetic in common"
         common = self.scope.common_type(*types, first.source)
         kind = family(common)
         interval = ConstantKind.INTERVAL in kinds
         if kind in (Family.DATE, Family.TIMESTAMP, Family.TIMESTAMP_NTZ, Family.DAY_TIME):
             return self._temporal(forms, common, kinds)
         if interval or kind not in (Family.INTEGER, Family.DECIMAL, Family.FLOAT):
-            return _Refusal(f"offsets are not added to {common} by the kernel")
+            return f"offsets are not added to {common} by the kernel"
         wrapping = kind is Family.INTEGER and not self.scope.analyst.ansi
         if wrapping and any(self._may_wrap(form) for form in forms):
-            return _Refusal(
+            return (
                 f"{common} arithmetic wraps around when spark.sql.ansi.enabled is false "
                 "(cast both sides from int to bigint to avoid that)"
             )
         if kind is not Family.FLOAT and any(self._rounds(form, types) for form in forms):
-            return _Refusal("Spark's decimals have 38 digits, so it rounds one of the sides")
+            return "Spark's decimals have 38 digits, so it rounds one of the sides"
         if kind is Family.FLOAT or ConstantKind.DOUBLE in kinds:
             return self._floating(forms, common)
         if kind is Family.DECIMAL:
@@ -207,41 +198,36 @@ class _Group:
 
     def _temporal(
         self, forms: list[RangeForm], common: str, kinds: frozenset[ConstantKind]
-    ) -> _Arithmetic | _Refusal:
+    ) -> _Arithmetic | str:
         kind = family(common)
         for form in forms:
             if form.shape is Shape.SUM:
-                assert form.whole_left is not None
-                assert form.whole_right is not None
-                sides = {
-                    self.scope.type_of(0, form.whole_left),
-                    self.scope.type_of(1, form.whole_right),
-                }
+                sides = {self.scope.type_of(*side) for side in enumerate(form.whole)}
                 if sides != {common}:
-                    return _Refusal(f"an offset turns {common} into another type")
+                    return f"an offset turns {common} into another type"
             elif form.kinds != {ConstantKind.INTERVAL}:
-                return _Refusal(f"a difference of {common} is compared with a number")
+                return f"a difference of {common} is compared with a number"
         if kind is Family.DATE:
             days = kinds == {ConstantKind.INTERVAL}
             if not days and kinds - {ConstantKind.INTEGER}:
-                return _Refusal("dates take whole days")
+                return "dates take whole days"
             return _exact(common, Fraction(1, DAY) if days else Fraction(1))
         if kinds - {ConstantKind.INTERVAL}:
-            return _Refusal(f"{common} takes intervals")
+            return f"{common} takes intervals"
         exact = _exact(common, Fraction(1))
         if kind is Family.TIMESTAMP and any(calendar_aware(f, self.scope) for f in forms):
             # A change of the zone's offset moves the end by at most a day.
             return dataclasses.replace(exact, exact=False, slack=Fraction(DAY))
         return exact
 
-    def _floating(self, forms: list[RangeForm], common: str) -> _Arithmetic | _Refusal:
+    def _floating(self, forms: list[RangeForm], common: str) -> _Arithmetic | str:
         if len({form.shape for form in forms}) > 1 or len({f.subtracted for f in forms}) > 1:
-            return _Refusal("sums and differences treat NaN differently")
+            return "sums and differences treat NaN differently"
         if any(form.two_offsets for form in forms):
-            return _Refusal("offsets on both sides are rounded twice")
+            return "offsets on both sides are rounded twice"
         single = common == "float" and family(common) is Family.FLOAT
         if single and forms[0].shape is Shape.SUM:
-            return _Refusal("sums of 32-bit floats are rounded by Spark")
+            return "sums of 32-bit floats are rounded by Spark"
         relative = FLOAT32_SLACK if single else Fraction(0)
         form = KeyForm(Encoding.FLOAT, common if family(common) is Family.FLOAT else "double", True)
         return _Arithmetic(form, Arithmetic.FLOAT, False, Fraction(1), Fraction(0), relative)
@@ -258,9 +244,7 @@ class _Group:
                 scales.append(LITERAL_DIGITS)
             return whole + max(scales) > MOST_DIGITS
         kinds = []
-        for stream, side in enumerate((form.whole_left, form.whole_right)):
-            if side is None:
-                return True
+        for stream, side in enumerate(form.whole):
             base, offset = strip(side)
             kinds.append(self.scope.type_of(stream, side))
             scale = exact_size(kinds[-1])[1]
