@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from thetastream.planner.expression import Comparison, Expr, columns, streams_of
 from thetastream.planner.keys import KeyTable, Scope
 from thetastream.planner.types import (
+    DATETIME,
+    EXACT,
     Family,
     comparable,
     compared_as,
@@ -17,18 +19,7 @@ from thetastream.planner.types import (
 )
 from thetastream.spec import ColumnSpec, Encoding, Equality
 
-_COMPARED = frozenset(
-    {
-        Family.BOOLEAN,
-        Family.INTEGER,
-        Family.DECIMAL,
-        Family.DATE,
-        Family.TIMESTAMP,
-        Family.TIMESTAMP_NTZ,
-        Family.STRING,
-        Family.BINARY,
-    }
-)
+_COMPARED = EXACT | DATETIME | {Family.BOOLEAN, Family.STRING, Family.BINARY}
 """Types whose values are equal to Spark iff they are equal to Arrow: not so NaN."""
 
 

@@ -81,7 +81,8 @@ class Family(enum.StrEnum):
     OTHER = "other"
 
 
-NUMERIC = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOAT})
+EXACT = frozenset({Family.INTEGER, Family.DECIMAL})
+NUMERIC = EXACT | {Family.FLOAT}
 DATETIME = frozenset({Family.DATE, Family.TIMESTAMP, Family.TIMESTAMP_NTZ})
 EXACT_DECIMAL_DIGITS = 18
 """Decimals up to here fit 64 bits as unscaled values."""
@@ -188,7 +189,7 @@ def compared_as(common: str, sql: str, actual: str) -> str:
 
 def may_overflow(actual: str, common: str) -> bool:
     """Whether a number may have more digits than the type that it is compared in."""
-    if family(common) is not Family.DECIMAL or family(actual) not in NUMERIC - {Family.FLOAT}:
+    if family(common) is not Family.DECIMAL or family(actual) not in EXACT:
         return False
     digits = [precision - scale for precision, scale in map(exact_size, (actual, common))]
     return digits[0] > digits[1]

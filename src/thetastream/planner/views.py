@@ -9,7 +9,7 @@ from thetastream.planner.expression import Column, Expr, quote, streams_of
 from thetastream.planner.finish import distinct_count, exists, normalized_float, sum_type
 from thetastream.planner.keys import Scope
 from thetastream.planner.query import Aggregate
-from thetastream.planner.types import Family, decimal_size, family
+from thetastream.planner.types import DATETIME, NUMERIC, Family, decimal_size, family
 from thetastream.spec import (
     ColumnSpec,
     Fold,
@@ -20,18 +20,8 @@ from thetastream.spec import (
     measure_column,
 )
 
-SUMMED = frozenset({Family.INTEGER, Family.DECIMAL, Family.FLOAT})
-RANKED = SUMMED | {
-    Family.BOOLEAN,
-    Family.DATE,
-    Family.TIMESTAMP,
-    Family.TIMESTAMP_NTZ,
-    Family.STRING,
-    Family.BINARY,
-    Family.DAY_TIME,
-}
+RANKED = NUMERIC | DATETIME | {Family.BOOLEAN, Family.STRING, Family.BINARY, Family.DAY_TIME}
 """Types whose order and equality a unit knows."""
-
 
 SAFE_DIGITS = 28
 """Decimals of more digits can have sums that Spark's 38 digits do not hold."""
@@ -122,7 +112,7 @@ class ViewPlanner:
         if one.function in ("min", "max"):
             value = self._value(one.argument, RANKED, "compared")
             return f"{one.function}({self._measure(Fold(one.function), value)})"
-        value = self._value(one.argument, SUMMED, "summed")
+        value = self._value(one.argument, NUMERIC, "summed")
         kind = self.values[value.stream][value.column].type
         wide = family(kind) is Family.DECIMAL and decimal_size(kind)[0] > SAFE_DIGITS
         if wide and not self.scope.analyst.ansi:
