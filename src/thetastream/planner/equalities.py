@@ -25,11 +25,10 @@ _COMPARED = EXACT | DATETIME | {Family.BOOLEAN, Family.STRING, Family.BINARY}
 
 @dataclass(frozen=True)
 class EqualityForm:
-    """first = second, each over its own stream."""
+    """An equality between the first of the sides and the second, each over its own stream."""
 
     source: Comparison
-    first: Expr
-    second: Expr
+    sides: tuple[Expr, Expr]
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,8 @@ def equality_form(node: Comparison) -> EqualityForm | None:
     if node.op != "=" or len(one) != 1 or len(two) != 1 or one == two:
         return None
     if min(one) > min(two):
-        return EqualityForm(node, node.right, node.left)
-    return EqualityForm(node, node.left, node.right)
+        return EqualityForm(node, (node.right, node.left))
+    return EqualityForm(node, (node.left, node.right))
 
 
 def plan_equalities(
@@ -62,7 +61,7 @@ def plan_equalities(
     usable: list[tuple[EqualityForm, str]] = []
     refused: list[tuple[Comparison, str]] = []
     for form in forms:
-        types = (scope.type_of(0, form.first), scope.type_of(1, form.second))
+        types = (scope.type_of(0, form.sides[0]), scope.type_of(1, form.sides[1]))
         if not comparable(*types):
             refused.append((form.source, scope.otherwise_compared(*types)))
             continue
@@ -74,47 +73,40 @@ def plan_equalities(
     if not usable:
         return EqualityPlan(None, (), tuple(refused), "")
     for form, common in usable:
-        tables[0].require(form.first, common)
-        tables[1].require(form.second, common)
+        for table, side in zip(tables, form.sides, strict=True):
+            table.require(side, common)
     used = tuple(form.source for form, _ in usable)
     if len(usable) == 1:
         form, common = usable[0]
         key = key_form(common)
         if key is not None and key.lossless:
-            equality = Equality(
-                left=tables[0].add(form.first, key), right=tables[1].add(form.second, key)
-            )
+            left, right = (t.add(side, key) for t, side in zip(tables, form.sides, strict=True))
+            equality = Equality(left=left, right=right)
             return EqualityPlan(equality, used, tuple(refused), f"{common} fits a 64-bit key")
-    sides = (
-        [_normal(form.first, common, 0, scope) for form, common in usable],
-        [_normal(form.second, common, 1, scope) for form, common in usable],
-    )
-    places = [
-        table.add_sql(
-            f"xxhash64({', '.join(parts)})", "bigint", Encoding.INTEGER, of=_read(exprs, scope)
+    places: list[int] = []
+    hashed: list[list[ColumnSpec]] = []
+    for stream, table in enumerate(tables):
+        sides = [(form.sides[stream], common) for form, common in usable]
+        texts = [_normal(side, common, stream, scope) for side, common in sides]
+        read = _read([side for side, _ in sides], scope)
+        made = f"xxhash64({', '.join(texts)})"
+        places.append(table.add_sql(made, "bigint", Encoding.INTEGER, of=read))
+        hashed.append(
+            [
+                ColumnSpec(name=scope.show(side), type=common, sql=sql)
+                for (side, common), sql in zip(sides, texts, strict=True)
+            ]
         )
-        for table, parts, exprs in zip(
-            tables,
-            sides,
-            ([form.first for form, _ in usable], [form.second for form, _ in usable]),
-            strict=True,
-        )
-    ]
-    compared = tuple(
-        (
-            ColumnSpec(name=scope.show(form.first), type=common, sql=left),
-            ColumnSpec(name=scope.show(form.second), type=common, sql=right),
-        )
-        for (form, common), left, right in zip(usable, *sides, strict=True)
-        if family(common) in _COMPARED
-    )
-    what = usable[0][1] if len(usable) == 1 else f"{len(usable)} equalities"
+    reason = f"{len(usable)} equalities become one 64-bit hash"
+    if len(usable) == 1:
+        reason = f"{usable[0][1]} becomes a 64-bit hash"
+    known = all(family(common) in _COMPARED for _, common in usable)
     return EqualityPlan(
         Equality(left=places[0], right=places[1], exact=False),
         used,
         tuple(refused),
-        f"{what} become one 64-bit hash" if len(usable) > 1 else f"{what} becomes a 64-bit hash",
-        compared if len(compared) == len(usable) else (),
+        reason,
+        tuple(zip(hashed[0], hashed[1], strict=True)) if known else (),
     )
 
 

@@ -6,6 +6,7 @@ what more streams have in common is checked last, by Spark.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -99,7 +100,7 @@ class Graph:
         self.recheck: list[Expr] = []
         self.reports: dict[Expr, Conjunct] = {}
         self.count = len(names.streams)
-        self.pairs = [(i, j) for i in range(self.count) for j in range(i + 1, self.count)]
+        self.pairs = list(itertools.combinations(range(self.count), 2))
         mine: dict[tuple[int, int], list[Expr]] = {pair: [] for pair in self.pairs}
         for item in self.conjuncts:
             used = sorted(streams_of(item))
@@ -144,34 +145,24 @@ class Graph:
             if isinstance(item, Comparison) and (form := equality_form(item)) is not None
         ]
         # In the order of the text: sets of expressions are in another one in every process.
-        known: dict[str, dict[tuple[int, Expr], None]] = {}
+        show = self.scope.show
+        # In the order of the text: sets of expressions are in another one in every process.
+        known: dict[str, dict[Expr, None]] = {}
         for form in forms:
-            one, two = self._side(form.first), self._side(form.second)
-            if self.scope.type_of(*one) != self.scope.type_of(*two):
+            one, two = form.sides
+            if len({self.scope.type_of(min(streams_of(side)), side) for side in form.sides}) > 1:
                 continue
-            joined = known.get(self._name(one), {one: None}) | known.get(
-                self._name(two), {two: None}
-            )
+            joined = known.get(show(one), {one: None}) | known.get(show(two), {two: None})
             for member in joined:
-                known[self._name(member)] = joined
-        said = {frozenset((self._name(self._side(f.first)), self._name(self._side(f.second))))
-                for f in forms}  # fmt: skip
+                known[show(member)] = joined
+        said = {frozenset(map(show, form.sides)) for form in forms}
         found: dict[tuple[int, int], list[Comparison]] = {}
         for members in {id(group): group for group in known.values()}.values():
-            for one in members:
-                for two in members:
-                    names = frozenset((self._name(one), self._name(two)))
-                    if one[0] < two[0] and names not in said:
-                        made = Comparison(op="=", left=one[1], right=two[1])
-                        found.setdefault((one[0], two[0]), []).append(made)
+            for one, two in itertools.permutations(members, 2):
+                pair = min(streams_of(one)), min(streams_of(two))
+                if pair[0] < pair[1] and frozenset((show(one), show(two))) not in said:
+                    found.setdefault(pair, []).append(Comparison(op="=", left=one, right=two))
         return found
-
-    @staticmethod
-    def _side(expr: Expr) -> tuple[int, Expr]:
-        return min(streams_of(expr)), expr
-
-    def _name(self, side: tuple[int, Expr]) -> str:
-        return self.scope.show(side[1])
 
     def _edge(
         self, pair: tuple[int, int], conjuncts: list[Expr], implied: list[Comparison]
