@@ -10,12 +10,7 @@ from dataclasses import dataclass, replace
 
 from thetastream.errors import TypeMismatchError, WindowError
 from thetastream.planner.conjuncts import Conjunct, ConjunctClass, require_boolean, wrapped
-from thetastream.planner.equalities import (
-    EqualityForm,
-    EqualityPlan,
-    equality_form,
-    plan_equalities,
-)
+from thetastream.planner.equalities import EqualityPlan, equality_form, plan_equalities
 from thetastream.planner.expression import Column, Comparison, Expr, streams_of
 from thetastream.planner.forms import RangeForm, range_form
 from thetastream.planner.keys import KeyTable, Scope
@@ -78,9 +73,9 @@ class EdgePlanner:
     def plan(self, conjuncts: Sequence[Expr]) -> EdgePlan:
         """The edge of these conjuncts."""
         rest = [item for item in conjuncts if not self._simple(item)]
-        typed = [item for item in rest if self._typed(item)]
-        equalities = [f for f in map(_equality, typed) if f is not None]
-        ranged = [f for f in map(_range, typed) if f is not None]
+        typed = [item for item in rest if isinstance(item, Comparison) and self._typed(item)]
+        equalities = [form for form in map(equality_form, typed) if form is not None]
+        ranged = [form for form in map(range_form, typed) if form is not None]
         time_keys = self._time_keys()
         times, ranged = self._times(ranged)
         window = intersect(self.within, times, self.scope.text)
@@ -128,10 +123,8 @@ class EdgePlanner:
         self._report(item, ConjunctClass.FILTER, f"filters {name} before its tuples travel")
         return True
 
-    def _typed(self, item: Expr) -> bool:
+    def _typed(self, item: Comparison) -> bool:
         """Whether what stands on each side of a comparison has a type by itself."""
-        if not isinstance(item, Comparison):
-            return False
         try:
             for side in (item.left, item.right):
                 used = streams_of(side)
@@ -257,14 +250,6 @@ def order_ranges(ranges: Sequence[Range], *, equality: bool) -> tuple[Range, ...
         return 2
 
     return tuple(sorted(ranges, key=rank))
-
-
-def _equality(item: Expr) -> EqualityForm | None:
-    return equality_form(item) if isinstance(item, Comparison) else None
-
-
-def _range(item: Expr) -> RangeForm | None:
-    return range_form(item) if isinstance(item, Comparison) else None
 
 
 def _why_residual(item: Expr) -> str:
