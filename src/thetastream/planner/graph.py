@@ -35,6 +35,7 @@ from thetastream.spec import (
     StreamSpec,
     Window,
     is_windowed,
+    longest,
     rank,
     window_in,
 )
@@ -144,7 +145,6 @@ class Graph:
             for item in self.conjuncts
             if isinstance(item, Comparison) and (form := equality_form(item)) is not None
         ]
-        # In the order of the text: sets of expressions are in another one in every process.
         show = self.scope.show
         # In the order of the text: sets of expressions are in another one in every process.
         known: dict[str, dict[Expr, None]] = {}
@@ -229,10 +229,7 @@ class Graph:
                     detail=f"  {self.scope.text}",
                     hint="compare the time ranges in the predicate with each other",
                 )
-        open_ended = self.count > 2 and (
-            any(reach[i][j] is None for i, j in self.pairs)
-            or any(reach[j][i] is None for i, j in self.pairs)
-        )
+        open_ended = self.count > 2 and longest(reach) is None
         if open_ended and not self.request.options.full_history:
             raise WindowError(
                 f"a join of {self.count} streams needs a window: its intermediate results would be"

@@ -26,7 +26,7 @@ from thetastream.spec.edges import (
     Window,
     rank,
 )
-from thetastream.spec.join import JoinSpec, Reach, is_windowed, needed, window_in
+from thetastream.spec.join import JoinSpec, Reach, is_windowed, longest, needed, window_in
 from thetastream.spec.routing import Routing, RoutingSpec
 from thetastream.spec.stages import (
     GROUPS,
@@ -82,6 +82,7 @@ __all__ = [
     "group_column",
     "is_carried",
     "is_windowed",
+    "longest",
     "measure_column",
     "needed",
     "rank",
