@@ -108,10 +108,6 @@ class Edge:
         """Which of the two the stream is: 0 or 1."""
         return self.streams.index(stream)
 
-    def other(self, stream: int) -> int:
-        """The other one of the two."""
-        return self.streams[1 - self.side(stream)]
-
     def keys(self, side: int) -> Iterator[int]:
         """The keys of a side that are compared."""
         if self.equality is not None:

@@ -60,11 +60,6 @@ class JoinTree:
         """The longest time between two members of a result; None without a limit."""
         return longest(self.reach)
 
-    @property
-    def recheck_sql(self) -> str | None:
-        """What Spark evaluates on the last results."""
-        return self.last.recheck_sql
-
     def fingerprint(self) -> dict[str, str]:
         """The fingerprints of all joins."""
         if len(self.steps) == 1:
