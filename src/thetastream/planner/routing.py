@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from thetastream.errors import OptionError
 from thetastream.options import MAX_UNITS, JoinOptions
@@ -67,15 +66,14 @@ def choose(
             raise _unfit(chosen, edge, band)
     units, units_reason = _units(chosen, options, parallelism)
     subgroups = _subgroups(options, units)
-    width = None
+    width = cut = None
     if band is not None:
         width = bucket_width(band, streams[0].keys[band.left], options)
-    extent = _extent(band) if band is not None else 0.0
+        cut = (_extent(band), float(width))
     costs = []
     for routing in fitting:
         size = units if routing is chosen else _units(routing, options, parallelism)[0]
         groups = subgroups if routing is chosen else _halves(size)
-        cut = (extent, float(width)) if width is not None else None
         costs.append(cost(routing, size, groups, cut))
     spec = RoutingSpec(
         routing=chosen,
@@ -116,29 +114,38 @@ def _unfit(chosen: Routing, edge: Edge, band: Range | None) -> OptionError:
 def _units(
     routing: Routing, options: JoinOptions, parallelism: Parallelism
 ) -> tuple[tuple[int, int], str]:
-    if isinstance(options.units, tuple):
-        if len(options.units) != 2:
-            raise OptionError(
-                f"units={options.units!r} are for {len(options.units)} streams, and there are 2",
-                hint="give one number, or one for each stream",
-            )
-        if routing is Routing.MATRIX and math.prod(options.units) > MAX_UNITS:
-            raise OptionError(
-                f"a matrix of {options.units[0]} by {options.units[1]} has more than {MAX_UNITS}"
-                " units",
-                hint="give fewer rows or columns",
-            )
-        return (options.units[0], options.units[1]), "asked for in the options"
-    total, reason = unit_count(options.units, parallelism)
-    if routing is Routing.MATRIX:
-        return squarest(total), f"{reason}, as square as possible"
-    return (total, total), reason
+    (m, n), reason = unit_counts(options, parallelism, 2)
+    if routing is not Routing.MATRIX:
+        return (m, n), reason
+    if not isinstance(options.units, tuple):
+        return squarest(m), f"{reason}, as square as possible"
+    if m * n > MAX_UNITS:
+        raise OptionError(
+            f"a matrix of {m} by {n} has more than {MAX_UNITS} units",
+            hint="give fewer rows or columns",
+        )
+    return (m, n), reason
 
 
-def unit_count(asked: int | Literal["auto"], parallelism: Parallelism) -> tuple[int, str]:
-    """How many units there are if they are not given for each stream, and why."""
-    if asked != "auto":
-        return asked, "asked for in the options"
+def unit_counts(
+    options: JoinOptions, parallelism: Parallelism, streams: int
+) -> tuple[tuple[int, ...], str]:
+    """How many units store each of so many streams, and why."""
+    asked = options.units
+    if asked == "auto":
+        count, reason = _automatic(parallelism)
+        return (count,) * streams, reason
+    units = asked if isinstance(asked, tuple) else (asked,) * streams
+    if len(units) != streams:
+        raise OptionError(
+            f"units={asked!r} are for {len(units)} streams, and there are {streams}",
+            hint="give one number, or one for each stream",
+        )
+    return units, "asked for in the options"
+
+
+def _automatic(parallelism: Parallelism) -> tuple[int, str]:
+    """How many units suit the session, and why."""
     tasks, partitions = parallelism
     # A unit beyond the partitions would share a task with another one.
     most = partitions if tasks is None else min(tasks, partitions)

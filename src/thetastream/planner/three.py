@@ -14,7 +14,7 @@ from thetastream.planner.graph import Graph
 from thetastream.planner.names import Carried
 from thetastream.planner.plan import Plan
 from thetastream.planner.report import Decision
-from thetastream.planner.routing import bucket_width, unit_count
+from thetastream.planner.routing import bucket_width, unit_counts
 from thetastream.spec import (
     Edge,
     GroupBy,
@@ -58,7 +58,7 @@ class _ThreeWay:
         stages, order, scheme = self._scheme()
         streams = graph.streams(self.carried)
         edges = graph.spec_edges(streams)
-        units, units_why = self._units()
+        units, units_why = unit_counts(options, self.scope.analyst.parallelism, 3)
         spec = JoinSpec(
             streams=streams,
             edges=edges,
@@ -161,18 +161,6 @@ class _ThreeWay:
                 )
             stages.append(Stage(number=stage.number, stores=tuple(stores), meetings=stage.meetings))
         return tuple(stages)
-
-    def _units(self) -> tuple[tuple[int, ...], str]:
-        asked = self.options.units
-        if isinstance(asked, tuple):
-            if len(asked) != 3:
-                raise OptionError(
-                    f"units={asked!r} are for {len(asked)} streams, and there are 3",
-                    hint="give one number, or one for each stream",
-                )
-            return asked, "asked for in the options"
-        count, why = unit_count(asked, self.scope.analyst.parallelism)
-        return (count,) * 3, why
 
     def _group_by(
         self, stream: int, edges: Sequence[Edge], streams: Sequence[StreamSpec]
