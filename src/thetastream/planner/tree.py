@@ -92,8 +92,7 @@ class _Tree:
     # -- the order ------------------------------------------------------------------------------
 
     def _rank(self, one: int, two: int) -> int:
-        edge = self.graph.edges[min(one, two), max(one, two)]
-        return edge.rank
+        return self.graph.edges[min(one, two), max(one, two)].rank
 
     def _order(self) -> list[int]:
         first = min(self.graph.pairs, key=lambda pair: self._rank(*pair))

@@ -61,7 +61,6 @@ class InProcessQuery(InProcess):
     def _finish_sql(self) -> str:
         finish = self.query.finish
         items = ", ".join(f'{_duck(sql)} AS "i{n}"' for n, (sql, _) in enumerate(finish.items))
-        source = "out"
         if finish.distinct:
             chosen = finish.keys or [(name, name) for name in finish.distinct[:-1]]
             inner = ", ".join(f'{_duck(sql)} AS "{name}"' for sql, name in chosen)
@@ -78,7 +77,7 @@ class InProcessQuery(InProcess):
         where = "" if finish.having is None else f" WHERE {_duck(finish.having)}"
         group = f" GROUP BY {', '.join(str(n + 1) for n in range(len(keys)))}" if keys else ""
         columns = ", ".join(keys + merged) or "count(*)"
-        return f"SELECT {items} FROM (SELECT {columns} FROM {source}{group}){where}"
+        return f"SELECT {items} FROM (SELECT {columns} FROM out{group}){where}"
 
 
 def run_query(text: str, script: Script, **how: Any) -> InProcessQuery:
