@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from thetastream import arrow
 from thetastream.errors import TypeMismatchError
 
 Int64s = npt.NDArray[np.int64]
@@ -105,17 +106,12 @@ def _unscaled(column: pa.Array) -> Int64s:
 
 def _prefixes(column: pa.Array) -> Int64s:
     """The first eight bytes of strings or binaries, as big-endian integers."""
-    if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type):
-        width = np.int64
-    else:
+    if not arrow.is_text(column.type):
         column = pc.cast(column, pa.binary())
-        width = np.int32  # type: ignore[assignment]
-    count = len(column)
-    _, offset_buffer, data_buffer = column.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=width)[column.offset : column.offset + count + 1]
-    data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
+    offsets = arrow.offsets(column)
+    data = np.frombuffer(column.buffers()[2] or b"", dtype=np.uint8)
     lengths = np.diff(offsets)
-    prefix = np.zeros(count, dtype=np.uint64)
+    prefix = np.zeros(len(column), dtype=np.uint64)
     for position in range(_PREFIX_BYTES):
         prefix <<= np.uint64(8)
         present = lengths > position
