@@ -49,7 +49,7 @@ def valid(tuples: Tuples, column: int) -> Bools:
     """Where the column is not NULL."""
     if isinstance(tuples, Selection):
         return valid(tuples.origin, column)[tuples.rows]
-    return _remembered(tuples, ("valid", column), lambda: _valid(tuples.batch.column(column)))
+    return remembered(tuples, ("valid", column), lambda: _valid(tuples.batch.column(column)))
 
 
 def floats(tuples: Tuples, column: int) -> Array:
@@ -61,7 +61,7 @@ def floats(tuples: Tuples, column: int) -> Array:
         values = tuples.batch.column(column).cast(pa.float64())
         return np.asarray(values.fill_null(0.0), dtype=np.float64)
 
-    return _remembered(tuples, ("floats", column), make)
+    return remembered(tuples, ("floats", column), make)
 
 
 def exact(tuples: Tuples, column: int, pairs: int) -> Exact:
@@ -69,12 +69,11 @@ def exact(tuples: Tuples, column: int, pairs: int) -> Exact:
     if isinstance(tuples, Selection):
         whole = exact(tuples.origin, column, pairs)
         return Exact(tuple(limb[tuples.rows] for limb in whole.limbs), whole.peak)
-    one: Exact | None = _remembered(
-        tuples, ("exact", column), lambda: _one_limb(tuples.batch.column(column))
-    )
+    values = tuples.batch.column(column)
+    one = remembered(tuples, ("exact", column), lambda: _one_limb(values))
     if one is not None and one.peak * max(pairs, 1) < SAFE:
         return one
-    return _remembered(tuples, ("limbs", column), lambda: _many_limbs(tuples.batch.column(column)))
+    return remembered(tuples, ("limbs", column), lambda: _many_limbs(values))
 
 
 def is_exact(kind: pa.DataType) -> bool:
@@ -121,7 +120,7 @@ def ranked(tuples: Tuples, column: int, op: Op) -> Ranks:
             ranks[~_valid(values)] = op.identity(ranks.dtype)
         return Ranks(ranks, order, values)
 
-    return _remembered(tuples, (op, column), make)
+    return remembered(tuples, (op, column), make)
 
 
 class Groups(NamedTuple):
@@ -164,7 +163,10 @@ def _valid(column: pa.Array) -> Bools:
 
 
 def _words(column: pa.Array) -> tuple[Array, Array]:
-    """A decimal's 128 bits as unsigned low and signed high words, zero for NULL."""
+    """The 128 bits of exact numbers as unsigned low and signed high words, zero for NULL."""
+    if not pa.types.is_decimal(column.type):
+        values = np.asarray(column.cast(pa.int64()).fill_null(0), dtype=np.int64)
+        return values.view(np.uint64), values >> 63
     _, data = column.buffers()
     words = np.frombuffer(data, dtype=np.uint64)[
         2 * column.offset : 2 * (column.offset + len(column))
@@ -177,23 +179,16 @@ def _words(column: pa.Array) -> tuple[Array, Array]:
 
 
 def _one_limb(column: pa.Array) -> Exact | None:
-    if pa.types.is_decimal(column.type):
-        low, high = _words(column)
-        values = low.view(np.int64)
-        if (high != (values >> 63)).any():
-            return None
-    else:
-        values = np.asarray(column.cast(pa.int64()).fill_null(0), dtype=np.int64)
+    low, high = _words(column)
+    values = low.view(np.int64)
+    if (high != (values >> 63)).any():
+        return None
     peak = max(abs(int(values.min())), abs(int(values.max()))) if len(values) else 0
     return Exact((values,), peak)
 
 
 def _many_limbs(column: pa.Array) -> Exact:
-    if pa.types.is_decimal(column.type):
-        low, high = _words(column)
-    else:
-        values = np.asarray(column.cast(pa.int64()).fill_null(0), dtype=np.int64)
-        low, high = values.view(np.uint64), values >> 63
+    low, high = _words(column)
     mask = np.uint64((1 << LIMB_BITS) - 1)
     limbs = []
     for shift in range(0, 126, LIMB_BITS):
@@ -210,7 +205,8 @@ def _many_limbs(column: pa.Array) -> Exact:
     return Exact(tuple(limbs), 1 << LIMB_BITS)
 
 
-def _remembered(tuples: Tuples, key: Any, make: Callable[[], T]) -> T:
+def remembered(tuples: Tuples, key: Any, make: Callable[[], T]) -> T:
+    """What is made of the tuples the first time that it is asked for."""
     if key not in tuples.memo:
         tuples.memo[key] = make()
     found: T = tuples.memo[key]
