@@ -39,12 +39,10 @@ class Side:
 
     def slices(self) -> Int64s:
         """The slice of each tuple's time."""
-        assert self._view.slice is not None
-        assert self._time is not None
-        if "slices" not in self.tuples.memo:
-            self.tuples.memo["slices"] = self.tuples.keys[self._time] // self._view.slice
-        found: Int64s = self.tuples.memo["slices"]
-        return found
+        length, time = self._view.slice, self._time
+        assert length is not None
+        assert time is not None
+        return operands.remembered(self.tuples, "slices", lambda: self.tuples.keys[time] // length)
 
     def groups(self, by_time: bool) -> Groups:
         """The groups of the tuples by this stream's share of the grouping."""
@@ -52,17 +50,17 @@ class Side:
             whole = self.of(self.tuples.origin).groups(by_time)
             ids = whole.ids[self.tuples.rows]
             return Groups(ids, np.zeros(whole.total, dtype=np.int64))
-        key = ("groups", by_time)
-        if key not in self.tuples.memo:
+
+        def make() -> Groups:
             columns = [
                 self.tuples.batch.column(carried_column(value.column))
                 for value in self._view.groups
                 if value.stream == self.stream
             ]
             numbers = [self.slices()] if by_time else []
-            self.tuples.memo[key] = operands.grouped(columns, len(self.tuples), numbers)
-        found: Groups = self.tuples.memo[key]
-        return found
+            return operands.grouped(columns, len(self.tuples), numbers)
+
+        return operands.remembered(self.tuples, ("groups", by_time), make)
 
 
 Sides = tuple[Side, Side]
@@ -123,47 +121,44 @@ def ranks_of(measure: Measure, side: Side) -> Ranks:
     return operands.ranked(side.tuples, place, Op(measure.fold.value))
 
 
-def _each(fold: Callable[[Operand], Array], whole: Operands) -> list[list[Array]]:
-    return [[fold(operand) for operand in own] for own in whole]
+def _by_cell(
+    groups: Int64s, whole: Operands, values: Callable[[Operand], Array]
+) -> tuple[Int64s, list[list[Array]]]:
+    """A member of each group, and what came of each operand there; `values` are the members'."""
+    _, members, cells = np.unique(groups, return_index=True, return_inverse=True)
+    count = len(members)
+    folds = [[by_group(one.op, values(one), cells, count) for one in own] for own in whole]
+    return members, folds
 
 
 def listed(pairs: Pairs, groups: tuple[Groups, Groups], whole: Operands) -> Cells:
     """Folds over pairs, by the groups of both."""
     probing, stored = groups
     crossed = probing.ids[pairs[0]] * stored.total + stored.ids[pairs[1]]
-    _, members, cells = np.unique(crossed, return_index=True, return_inverse=True)
 
-    def folded(operand: Operand) -> Array:
-        values = (
-            np.ones(len(cells), dtype=np.int64)
-            if operand.side is None
-            else operand.values[pairs[operand.side]]
-        )
-        return by_group(operand.op, values, cells, len(members))
+    def values(operand: Operand) -> Array:
+        if operand.side is None:
+            return np.ones(len(crossed), dtype=np.int64)
+        return operand.values[pairs[operand.side]]
 
-    return Cells(pairs[0][members], pairs[1][members], _each(folded, whole))
+    members, folds = _by_cell(crossed, whole, values)
+    return Cells(pairs[0][members], pairs[1][members], folds)
 
 
 def fold_by_probing(found: Found, probing: Groups, whole: Operands, stored: int) -> Cells:
     """Folds over each range, then by the probing tuples' groups; all partners are of one group."""
     counts = found.end - found.begin
-    groups, members, cells = np.unique(
-        probing.ids[found.rows], return_index=True, return_inverse=True
-    )
 
-    def folded(operand: Operand) -> Array:
+    def values(operand: Operand) -> Array:
         if operand.side is None:
-            values = counts
-        elif operand.side == 1:
-            values = gather(operand.op, operand.values, found.begin, found.end)
-        else:
-            values = operand.values[found.rows]
-            if operand.op is Op.ADD:
-                values = values * counts
-        return by_group(operand.op, values, cells, len(groups))
+            return counts
+        if operand.side == 1:
+            return gather(operand.op, operand.values, found.begin, found.end)
+        mine = operand.values[found.rows]
+        return mine * counts if operand.op is Op.ADD else mine
 
-    partners = np.full(len(groups), stored, dtype=np.int64)
-    return Cells(found.rows[members], partners, _each(folded, whole))
+    members, folds = _by_cell(probing.ids[found.rows], whole, values)
+    return Cells(found.rows[members], np.full(len(members), stored, dtype=np.int64), folds)
 
 
 def scattered(found: Found, stored: Groups, whole: Operands, size: int) -> Cells:
@@ -171,19 +166,15 @@ def scattered(found: Found, stored: Groups, whole: Operands, size: int) -> Cells
     ones = np.ones(len(found.rows), dtype=np.int64)
     counts = scatter(Op.ADD, ones, found.begin, found.end, size)
     hit = np.flatnonzero(counts)
-    groups, members, cells = np.unique(stored.ids[hit], return_index=True, return_inverse=True)
 
-    def folded(operand: Operand) -> Array:
+    def values(operand: Operand) -> Array:
         if operand.side is None:
-            values = counts[hit]
-        elif operand.side == 0:
-            mine = operand.values[found.rows]
-            values = scatter(operand.op, mine, found.begin, found.end, size)[hit]
-        else:
-            values = operand.values[hit]
-            if operand.op is Op.ADD:
-                values = values * counts[hit]
-        return by_group(operand.op, values, cells, len(groups))
+            return counts[hit]
+        if operand.side == 0:
+            theirs = operand.values[found.rows]
+            return scatter(operand.op, theirs, found.begin, found.end, size)[hit]
+        mine = operand.values[hit]
+        return mine * counts[hit] if operand.op is Op.ADD else mine
 
-    probing = np.full(len(groups), found.rows[0], dtype=np.int64)
-    return Cells(probing, hit[members], _each(folded, whole))
+    members, folds = _by_cell(stored.ids[hit], whole, values)
+    return Cells(np.full(len(members), found.rows[0], dtype=np.int64), hit[members], folds)
