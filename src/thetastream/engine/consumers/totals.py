@@ -154,9 +154,7 @@ class Totals:
         for number, measure in enumerate(self._view.measures):
             parts = [partial.states[number] for partial in partials]
             if measure.fold in (Fold.COUNT, Fold.SUM):
-                states.append(
-                    tuple(_added(list(columns), groups) for columns in zip(*parts, strict=True))
-                )
+                states.append(tuple(_added(state, groups) for state in zip(*parts, strict=True)))
             else:
                 states.append((_extreme(measure.fold, [part[0] for part in parts], groups),))
         members = pa.array(groups.members)
@@ -188,16 +186,12 @@ class Totals:
             ) from error
 
 
-def _added(columns: list[Array], groups: Groups) -> Array:
+def _added(columns: Sequence[Array], groups: Groups) -> Array:
     """Sums of partial sums, in Python's integers where 64 bits might not do."""
     whole = np.concatenate(columns)
     if whole.dtype == np.int64 and np.abs(whole.astype(np.float64)).sum() >= operands.SAFE:
         whole = whole.astype(object)
-    if whole.dtype != object:
-        return by_group(Op.ADD, whole, groups.ids, groups.total)
-    found = np.zeros(groups.total, dtype=object)
-    np.add.at(found, groups.ids, whole)
-    return found
+    return by_group(Op.ADD, whole, groups.ids, groups.total)
 
 
 def _extreme(fold: Fold, columns: list[pa.Array], groups: Groups) -> pa.Array:
