@@ -45,7 +45,8 @@ class Listing(Consumer):
 
     def limit(self, *sides: Tuples) -> int:
         """Results that are made at a time, so that their bytes are bounded too."""
-        return chunk_limit(self._chunk_rows, *sides)
+        width = sum(1 + int(side.batch.nbytes) // max(1, len(side)) for side in sides)
+        return max(1, min(take_limit(self._chunk_rows, *sides), EMIT_BYTES // width))
 
     def take(
         self, meeting: Meeting, tuples: Tuples, part: Part, found: Found
@@ -127,12 +128,6 @@ def result_batch(
 def carried(batch: pa.RecordBatch) -> list[str]:
     """The names of the columns that results carry, in their order; keys are beside them."""
     return [name for name in batch.schema.names if is_carried(name)]
-
-
-def chunk_limit(chunk_rows: int, *sides: Tuples) -> int:
-    """Results that are made at a time, so that their bytes are bounded too."""
-    width = sum(1 + int(side.batch.nbytes) // max(1, len(side)) for side in sides)
-    return max(1, min(take_limit(chunk_rows, *sides), EMIT_BYTES // width))
 
 
 def take_limit(chunk_rows: int, *sides: Tuples) -> int:
