@@ -6,8 +6,8 @@ import io
 import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import redirect_stdout
 from typing import TextIO
 
 from pyspark.errors import PySparkException
@@ -48,36 +48,26 @@ def plan_text(frame: DataFrame) -> str:
     """Spark's plan as text; empty where Spark does not show it."""
     own = _OwnThread(sys.stdout)
     try:
-        with _stdout(own):
+        with redirect_stdout(own):
             frame.explain(mode="extended")
     except PySparkException:
         # It is only looked at: what is wrong with it Spark says when the query starts.
         return ""
-    return own.text.getvalue()
+    return own.getvalue()
 
 
-class _OwnThread(io.TextIOBase):
+class _OwnThread(io.StringIO):
     """Keeps what this thread prints, and passes on what the others do."""
 
     def __init__(self, others: TextIO) -> None:
-        self.text = io.StringIO()
+        super().__init__()
         self._others = others
         self._thread = threading.get_ident()
 
     def write(self, text: str) -> int:
         own = threading.get_ident() == self._thread
-        return (self.text if own else self._others).write(text)
+        return super().write(text) if own else self._others.write(text)
 
     def flush(self) -> None:
         if threading.get_ident() != self._thread:
             self._others.flush()
-
-
-@contextmanager
-def _stdout(instead: io.TextIOBase) -> Iterator[None]:
-    before = sys.stdout
-    sys.stdout = instead
-    try:
-        yield
-    finally:
-        sys.stdout = before
