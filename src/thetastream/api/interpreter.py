@@ -69,7 +69,7 @@ def problem_of(worker: Worker) -> str | None:
     if _same_environment(found):
         return None
     version, error = _ask(found, worker.packages, worker.paths)
-    own = _version(sys.version_info)
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
     if version not in ("", own):
         return (
             f"Spark's workers would run Python {version} ({found}), and this program runs Python"
@@ -121,7 +121,3 @@ def _ask(executable: str, packages: Sequence[str], paths: Sequence[str]) -> tupl
         return done.stdout.strip(), ""
     said = done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
     return done.stdout.strip(), said[-1]
-
-
-def _version(info: Sequence[object]) -> str:
-    return f"{info[0]}.{info[1]}"
