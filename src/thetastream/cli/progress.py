@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -19,34 +19,22 @@ POLL = 0.2
 """Seconds between two looks at the query."""
 
 
-class View(Protocol):
-    """Shows batches as they are committed."""
+class View:
+    """Shows batches as they are committed: here, one line per batch."""
+
+    def __init__(self, out: TextIO) -> None:
+        self.out = out
 
     def batch(self, batch: ts.BatchMetrics) -> None:
         """A batch was committed."""
-
-    def close(self) -> None:
-        """Nothing follows."""
-
-
-class Lines:
-    """One line per batch."""
-
-    def __init__(self, out: TextIO) -> None:
-        self.out = out
-
-    def batch(self, batch: ts.BatchMetrics) -> None:
         print(line(batch), file=self.out, flush=True)
 
     def close(self) -> None:
-        """Every line is complete."""
+        """Nothing follows, and every line is complete."""
 
 
-class Json:
+class Json(View):
     """One JSON object per batch, for machines."""
-
-    def __init__(self, out: TextIO) -> None:
-        self.out = out
 
     def batch(self, batch: ts.BatchMetrics) -> None:
         fields = {
@@ -63,15 +51,12 @@ class Json:
         }
         print(json.dumps(fields), file=self.out, flush=True)
 
-    def close(self) -> None:
-        """Every object is complete."""
 
-
-class Live:
+class Live(View):
     """The newest batch and the totals, redrawn in place."""
 
     def __init__(self, out: TextIO) -> None:
-        self.out = out
+        super().__init__(out)
         self.rows = self.results = 0
 
     def batch(self, batch: ts.BatchMetrics) -> None:
@@ -89,7 +74,7 @@ def best_view(out: TextIO, *, as_json: bool) -> View:
     """JSON if asked for; a redrawn line on a terminal, otherwise plain lines."""
     if as_json:
         return Json(out)
-    return Live(out) if out.isatty() else Lines(out)
+    return Live(out) if out.isatty() else View(out)
 
 
 def line(batch: ts.BatchMetrics) -> str:
