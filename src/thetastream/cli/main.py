@@ -148,12 +148,15 @@ def _with_extras(command: str, words: list[str]) -> int:
 
 def _job_command(chosen: argparse.Namespace) -> int:
     job = load(chosen.job)
+    from pyspark.sql import SparkSession
+
     from thetastream.cli import progress, start
 
     start.check_paths(job)
     # What Spark writes for the job is its owner's only.
     os.umask(0o077)
-    running = _running()
+    # A session that already exists is not ours to stop.
+    running = SparkSession.getActiveSession()
     spark = running or _session(job)
     try:
         with progress.plain_warnings():
@@ -177,13 +180,6 @@ def _carry_out(prepared: Any, chosen: argparse.Namespace) -> int:
         print(f"{file}: the streams, the query, its mode and its checkpoint are fine")
         return DONE
     return _run(prepared, as_json=chosen.json)
-
-
-def _running() -> Any:
-    """A session that already exists, which is not ours to stop; usually None."""
-    from pyspark.sql import SparkSession
-
-    return SparkSession.getActiveSession()
 
 
 def _session(job: Job) -> Any:
