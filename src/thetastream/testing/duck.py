@@ -7,7 +7,6 @@ need another oracle.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ import pyarrow as pa
 import sqlglot
 
 from thetastream.planner import AnalysisFailure, Parallelism
+from thetastream.planner.types import decimal_size, exact_size
 from thetastream.spec import ColumnSpec, JoinSpec, carried_column, result_column
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ _FROM_DUCKDB = {
     '"NULL"': "void",
 }
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
-_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _ROW = "_row"
 _MOST_DIGITS = 38
 
@@ -180,7 +179,7 @@ class DuckAnalyst:
         if pair & {"float", "double"} and pair <= {"float", "double", *exact}:
             return "double"
         if len(exact) == len(pair):
-            sizes = [_decimal(p) for p in pair]
+            sizes = [exact_size(p) for p in pair]
             scale = max(s for _, s in sizes)
             whole = max(p - s for p, s in sizes)
             return f"decimal({min(_MOST_DIGITS, whole + scale)},{scale})"
@@ -206,14 +205,7 @@ def _arrow_type(name: str) -> pa.DataType:
     if kind == "struct":
         parts = [part.split(":") for part in inner.split(",")]
         return pa.struct([(field, _arrow_type(type_name)) for field, type_name in parts])
-    return pa.decimal128(*_decimal(name))
-
-
-def _decimal(name: str) -> tuple[int, int]:
-    if name in _DIGITS:
-        return _DIGITS[name], 0
-    precision, scale = re.findall(r"\d+", name)
-    return int(precision), int(scale)
+    return pa.decimal128(*decimal_size(name))
 
 
 class DuckJoin:
