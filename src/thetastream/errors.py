@@ -18,7 +18,10 @@
     └── StateError (RuntimeError)          the checkpoint does not fit this query
         ├── ManifestVersionError           written by another release
         ├── FingerprintError               written by another query
-        └── CorruptRunError                bytes that fail their checksum
+        ├── CorruptRunError                bytes that fail their checksum
+        └── ControlError                   a control directory that does not fit the checkpoint
+            ├── RequestError               a change of the routing that cannot be made
+            └── ControlTimeoutError        the query did not answer or finish a change in time
 
     ThetastreamWarning (UserWarning)       a join that works, but is probably not what was intended
 
@@ -141,6 +144,18 @@ class FingerprintError(StateError):
 
 class CorruptRunError(StateError):
     """Stored bytes do not have the checksum that they were written with."""
+
+
+class ControlError(StateError):
+    """A control directory cannot serve this query, or a request to change it cannot be met."""
+
+
+class RequestError(ControlError):
+    """A change of the routing was asked for that cannot be made; nothing has changed."""
+
+
+class ControlTimeoutError(ControlError):
+    """The query has not answered a request, or has not carried a change through, in time."""
 
 
 _WIDEST = 400

@@ -34,6 +34,7 @@ from thetastream.testing import (
 )
 from thetastream.testing.cases import SCHEMA, SECOND, START, TIMES
 from thetastream.testing.duck import DuckJoin
+from thetastream.topology.makers import make
 
 LEFT, RIGHT = rows_of(1, 40), rows_of(2, 40, first=1000)
 FIRST = Batch(left=LEFT.slice(0, 20), right=RIGHT.slice(0, 20))
@@ -64,7 +65,8 @@ def join_of(
 def read(text: str | None, join: InProcessJoin, spec: JoinSpec | None = None) -> Manifest:
     """The manifest, as the units of a join (or of another spec) read it."""
     step = join.plan.tree.steps[0]
-    return Manifest.read(text, spec or step.spec, step.spec.stages[0], step.routing)
+    table = make(step.spec, step.routing)
+    return Manifest.read(text, spec or step.spec, step.spec.stages[0], table)
 
 
 def listed(manifest: Manifest, *indexes: int) -> list[PartMeta]:
@@ -100,7 +102,8 @@ def test_a_manifest_survives_its_json() -> None:
         assert state.manifest is not None
         again = read(state.manifest, join)
         step = join.plan.tree.steps[0]
-        assert again.write(step.spec, step.spec.stages[0], step.routing) == state.manifest
+        table = make(step.spec, step.routing)
+        assert again.write(step.spec, step.spec.stages[0], table) == state.manifest
         assert sorted(part.id for part in listed(again)) == sorted(state.parts)
 
 
@@ -204,7 +207,8 @@ def test_another_time_column_is_refused(column: str) -> None:
     one = InProcessJoin("r.k = s.k", (schema, schema), within="1 hour", time=TIMES)
     two = InProcessJoin("r.k = s.k", (schema, schema), within="1 hour", time={"r": "at", "s": "t"})
     step = one.plan.tree.steps[0]
-    text = Manifest().write(step.spec, step.spec.stages[0], step.routing)
+    table = make(step.spec, step.routing)
+    text = Manifest().write(step.spec, step.spec.stages[0], table)
     with pytest.raises(FingerprintError, match="keys"):
         read(text, two)
 
@@ -390,5 +394,5 @@ def test_reports_add_up() -> None:
 
 def test_a_runner_has_as_many_units_as_the_plan() -> None:
     for routing, units in ((Routing.RANDOM, 5), (Routing.MATRIX, 15)):
-        join = join_of(topology=routing.value, units=(3, 5))
+        join = after_a_batch(topology=routing.value, units=(3, 5))
         assert len(join.runner.state) == units

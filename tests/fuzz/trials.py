@@ -39,6 +39,7 @@ from thetastream.options import JoinOptions
 from thetastream.planner import Plan, parse_duration, plan_join
 from thetastream.spec import Step, carried_column
 from thetastream.spec.codec import from_json, to_json
+from thetastream.topology.makers import make
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,7 +339,8 @@ def run_batches(
 
 
 def _runner(step: Step, manner: Manner) -> Runner:
-    return Runner(step.spec, step.routing, chunk_rows=manner.chunk_rows, validate=True)
+    table = make(step.spec, step.routing)
+    return Runner(step.spec, table, chunk_rows=manner.chunk_rows, validate=True)
 
 
 def compared(truth: Codes | Exception, ours: Codes | Exception, tables: Sequence[Table]) -> Verdict:

@@ -27,6 +27,7 @@ from thetastream.spec import Fold, Measure, Value, ViewSpec
 from thetastream.testing import Batch, InProcessJoin, batches_of, rows_of
 from thetastream.testing.cases import SCHEMA, SECOND, START, TIMES
 from thetastream.testing.duck import DuckJoin
+from thetastream.topology.makers import make
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 COLUMN = {name: place for place, name in enumerate(SCHEMA.names)}
@@ -135,8 +136,8 @@ def views_and_results(
 ) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
     spec = dataclasses.replace(join.spec, view=view)
     routing = join.plan.tree.steps[0].routing
-    aggregating = Runner(spec, routing, chunk_rows=chunk_rows, validate=True)
-    listing = Runner(join.spec, routing)
+    aggregating = Runner(spec, make(spec, routing), chunk_rows=chunk_rows, validate=True)
+    listing = Runner(join.spec, make(join.spec, routing))
     duck = DuckJoin(join.spec)
     views: list[pa.RecordBatch] = []
     results: list[pa.RecordBatch] = []

@@ -105,12 +105,13 @@ class UnitIndexes:
     def written(self) -> Iterator[PutPart | DropPart]:
         """Drop what is no longer needed, and write what this batch made and kept."""
         for index, space in zip(self.all, self._spaces, strict=True):
-            for meta in space.gone:
+            gone, space.gone = space.gone, []
+            for meta in gone:
                 yield DropPart(meta)
             written = {}
             for meta in list(index.parts()):
                 if meta.id in space.fresh:
-                    put = put_part(meta, space.fresh[meta.id])
+                    put = put_part(meta, space.fresh.pop(meta.id))
                     yield put
                     written[meta.id] = put.meta
             index.rename(written)

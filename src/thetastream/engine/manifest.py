@@ -11,9 +11,23 @@ from thetastream.errors import FingerprintError, ManifestVersionError, StateErro
 from thetastream.index.part import PartMeta
 from thetastream.spec import JoinSpec, RoutingSpec, Stage
 from thetastream.spec.codec import read
+from thetastream.topology.live import Transfer
 from thetastream.topology.makers import make
+from thetastream.topology.table import Table
 
-FORMAT = 2
+FORMAT = 3
+
+
+@dataclass(frozen=True)
+class Followed:
+    """The newest version of a live table that a unit has gone by."""
+
+    control: str
+    """The control directory that it is from."""
+    oldest: int
+    """The oldest version that a router used in the same batch."""
+    version: int
+    digest: int
 
 
 @dataclass
@@ -26,9 +40,15 @@ class Manifest:
     """Each index's own state; empty before the first batch."""
     pending: PartMeta | None = None
     """The stored view of batches that were not sent yet."""
+    followed: Followed | None = None
+    """None where the table does not change."""
+    exported: list[str] = field(default_factory=list)
+    """Parts whose leaving tuples are exported."""
+    transfers: list[Transfer] = field(default_factory=list)
+    """The files that they are in."""
 
     @classmethod
-    def read(cls, text: str | None, spec: JoinSpec, stage: Stage, routing: RoutingSpec) -> Manifest:
+    def read(cls, text: str | None, spec: JoinSpec, stage: Stage, table: Table) -> Manifest:
         """The manifest that `write` wrote, if it fits the join; a new one if it wrote none."""
         if text is None:
             return cls()
@@ -44,32 +64,50 @@ class Manifest:
             )
         try:
             compare(raw["fingerprint"], spec.fingerprint(), WRITTEN)
-            compare_routing(read(RoutingSpec, raw["table"]), routing, spec)
-            pending = raw["pending"]
+            pending, followed = raw["pending"], raw["followed"]
+            if followed is None:
+                compare_routing(read(RoutingSpec, raw["table"]), table.made, spec)
             if raw["stage"] != stage.number:
                 raise ValueError(f"stage {raw['stage']}")
             return cls(
                 raw["sequence"],
                 raw["indexes"],
                 None if pending is None else PartMeta.from_json(pending),
+                None if followed is None else read(Followed, followed),
+                raw["exported"],
+                [read(Transfer, one) for one in raw["transfers"]],
             )
         except (AttributeError, ValueError, LookupError, TypeError) as error:
             raise no_manifest(error) from error
 
-    def write(self, spec: JoinSpec, stage: Stage, routing: RoutingSpec) -> str:
+    def write(self, spec: JoinSpec, stage: Stage, table: Table) -> str:
         """The manifest as text."""
         return json.dumps(
             {
                 "format": FORMAT,
                 "fingerprint": spec.fingerprint(),
-                "table": asdict(routing),
+                "table": asdict(table.made),
                 "stage": stage.number,
                 "sequence": self.sequence,
                 "indexes": self.indexes,
                 "pending": None if self.pending is None else self.pending.to_json(),
+                "followed": None if self.followed is None else asdict(self.followed),
+                "exported": self.exported,
+                "transfers": [asdict(one) for one in self.transfers],
             },
             separators=(",", ":"),
         )
+
+
+def followed_version(text: str | None) -> int:
+    """The newest version of a live table that a unit has gone by; 0 before its first batch."""
+    if text is None:
+        return 0
+    try:
+        followed = json.loads(text)["followed"]
+        return 0 if followed is None else int(followed["version"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise no_manifest(error) from error
 
 
 WRITTEN = "the checkpoint was written by another query"

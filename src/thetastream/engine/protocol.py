@@ -16,6 +16,7 @@ from thetastream.engine.arrivals import HeavyRow, StreamRow
 from thetastream.index.packing import Packs
 from thetastream.index.part import PartMeta
 from thetastream.index.protocol import Decoder, Stored
+from thetastream.topology.live import Transfer
 
 
 class StateReader(Protocol):
@@ -23,6 +24,9 @@ class StateReader(Protocol):
 
     def part(self, meta: PartMeta, decoder: Decoder) -> Stored:
         """A part."""
+
+    def exported(self, name: str) -> bytes:
+        """A file that another unit has exported."""
 
 
 class Emit(NamedTuple):
@@ -74,6 +78,21 @@ class Mark(NamedTuple):
     watermark: int
 
 
+class Export(NamedTuple):
+    """Tuples are to be written into a file, for another unit to take in. Twice does no harm."""
+
+    name: str
+    data: pa.Buffer
+
+
+class Turn(NamedTuple):
+    """A unit of the second stage has a turn, under a version of the table that a router used."""
+
+    unit: int
+    version: int
+    digest: int
+
+
 @dataclass
 class Report:
     """A unit's load in one batch; the last thing that it says."""
@@ -98,10 +117,22 @@ class Report:
     """What came of each stream."""
     heavy: list[HeavyRow] = field(default_factory=list)
     """The most frequent keys of the batch."""
+    kept: list[tuple[str, int]] = field(default_factory=list)
+    """Stored bytes of each stream."""
+    version: int = 0
+    """The oldest version of the table that a router used."""
+    draining: int = 0
+    """Stored rows that would now be stored elsewhere, with what is kept beside them."""
+    to_export: int = 0
+    """Those of them that are yet to be exported."""
+    pending: bool = False
+    """Whether there are aggregates that it has not sent yet."""
+    transfers: list[Transfer] = field(default_factory=list)
+    """What is exported and not dropped yet."""
 
 
 StateChange = PutPart | DropPart | PutManifest
-Instruction = Emit | StateChange | Forward | Pass | Mark | Report
+Instruction = Emit | StateChange | Forward | Pass | Mark | Turn | Export | Report
 
 
 def metered(steps: Iterator[Instruction], clock: Callable[[], float]) -> Iterator[Instruction]:

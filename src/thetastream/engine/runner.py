@@ -18,6 +18,7 @@ from thetastream.engine.manifest import Manifest
 from thetastream.engine.protocol import (
     DropPart,
     Emit,
+    Export,
     Forward,
     Instruction,
     Mark,
@@ -26,15 +27,16 @@ from thetastream.engine.protocol import (
     PutPart,
     Report,
     StateChange,
+    Turn,
     metered,
 )
 from thetastream.engine.unit import Unit
 from thetastream.index.packing import Packs
 from thetastream.index.part import PartMeta
 from thetastream.index.protocol import Decoder, Stored
-from thetastream.spec import JoinSpec, RoutingSpec, Stage
+from thetastream.spec import JoinSpec, Stage
 from thetastream.topology.dispatch import Dispatcher, Pack
-from thetastream.topology.makers import make
+from thetastream.topology.table import Table
 
 
 @dataclass
@@ -46,10 +48,14 @@ class UnitState:
 
 
 class Memory:
-    """A unit's stored state in a dictionary."""
+    """A unit's stored state in a dictionary, and the files that units have exported in another."""
 
-    def __init__(self, parts: dict[str, bytes]) -> None:
+    def __init__(self, parts: dict[str, bytes], files: dict[str, bytes]) -> None:
         self._parts = parts
+        self._files = files
+
+    def exported(self, name: str) -> bytes:
+        return self._files[name]
 
     def part(self, meta: PartMeta, decoder: Decoder) -> Stored:
         if meta.id not in self._parts:
@@ -78,41 +84,49 @@ class Runner:
     def __init__(
         self,
         spec: JoinSpec,
-        routing: RoutingSpec,
+        table: Table,
         *,
         chunk_rows: int = 1 << 16,
         validate: bool = False,
     ) -> None:
         """`validate` lets every unit check itself after each of its instructions."""
         self._spec = spec
-        self._table = make(spec, routing)
+        self.tables = [table]
+        """What the routers of a batch go by, the newest last: they may be one version apart."""
         self._chunk_rows = chunk_rows
         self._validate = validate
-        self.state: dict[Place, UnitState] = {
-            (stage.number, unit): UnitState()
-            for stage in spec.stages
-            for unit in range(self._table.units(stage.number))
-        }
+        self.state: dict[Place, UnitState] = {}
+        self.files: dict[str, bytes] = {}
+        """What units have exported."""
         self.reports: list[Report] = []
 
     def batch(
         self, inputs: Sequence[Iterable[pa.RecordBatch]], watermark: int | None = None
     ) -> list[pa.RecordBatch]:
-        """Take in batches of each stream, in the form of `thetastream.index.part`; the results."""
+        """Take in batches of each stream, in the form of `thetastream.index.part`; the results.
+
+        Each batch is routed by a task of its own, whose table is one of `tables`, in turn.
+        """
         given = [list(batches) for batches in inputs]
         results: list[pa.RecordBatch] = []
         forwards: dict[int, list[Packs]] = {}
+        turns: dict[int, dict[int, int]] = {}
         for stage in self._spec.stages:
             packs: dict[int, list[Pack]] = {}
-            for stream, batches in enumerate(given):
-                dispatcher = Dispatcher(self._spec, self._table, stage, stream)
-                for batch in batches:
-                    for pack in dispatcher.dispatch(batch):
-                        packs.setdefault(pack.unit, []).append(pack)
+            routed = [(stream, batch) for stream, some in enumerate(given) for batch in some]
+            for number, (stream, batch) in enumerate(routed):
+                table = self.tables[number % len(self.tables)]
+                for pack in Dispatcher(self._spec, table, stage, stream).dispatch(batch):
+                    packs.setdefault(pack.unit, []).append(pack)
+            if stage.number == 0:
+                for table in self.tables[: max(1, len(routed))]:
+                    for unit in table.active(0):
+                        turns.setdefault(unit, {})[table.version] = table.digest
             arrived, forwards, marked = forwards, {}, None
-            for unit in range(self._table.units(stage.number)):
+            given_turns, turns = turns, {}
+            for unit, seen in sorted(given_turns.items()):
                 mine = packs.get(unit, []), arrived.get(unit, [])
-                for step in self._steps(stage, unit, mine, watermark):
+                for step in self._steps(stage, unit, seen, mine, watermark):
                     match step:
                         case Emit(found):
                             results += found
@@ -122,6 +136,10 @@ class Runner:
                             forwards.setdefault(target, []).append(some)
                         case Mark(_, mark):
                             marked = mark
+                        case Turn(target, version, digest):
+                            turns.setdefault(target, {})[version] = digest
+                        case Export(name, data):
+                            self.files[name] = data.to_pybytes()
                         case Report():
                             self.reports.append(step)
                         case _:
@@ -133,14 +151,22 @@ class Runner:
         self,
         stage: Stage,
         number: int,
+        seen: dict[int, int],
         arrived: tuple[list[Pack], list[Packs]],
         watermark: int | None,
     ) -> Iterable[Instruction]:
-        state = self.state[stage.number, number]
-        manifest = Manifest.read(state.manifest, self._spec, stage, self._table.made)
-        reader = Memory(state.parts)
+        state = self.state.setdefault((stage.number, number), UnitState())
+        table = next(one for one in self.tables if one.version == max(seen))
+        manifest = Manifest.read(state.manifest, self._spec, stage, table)
         unit = Unit(
-            self._spec, self._table, stage, number, manifest, reader, chunk_rows=self._chunk_rows
+            self._spec,
+            table,
+            stage,
+            number,
+            manifest,
+            Memory(state.parts, self.files),
+            chunk_rows=self._chunk_rows,
+            seen=seen,
         )
         packs, forwarded = arrived
         for step in metered(unit.process(packs, watermark, forwarded), time.thread_time):

@@ -13,7 +13,7 @@ stored tuples also goes on to the units of the second end, and meets what is sto
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -22,17 +22,18 @@ from thetastream.engine.consumers import Consumer
 from thetastream.engine.consumers.listing import Listing, Member, Passing
 from thetastream.engine.consumers.packing import Packing
 from thetastream.engine.consumers.viewing import Viewing
+from thetastream.engine.following import Following
 from thetastream.engine.indexes import UnitIndexes
 from thetastream.engine.manifest import Manifest
-from thetastream.engine.protocol import Instruction, Mark, PutManifest, Report, StateReader
+from thetastream.engine.protocol import Instruction, Mark, PutManifest, Report, StateReader, Turn
 from thetastream.errors import StateError
 from thetastream.index.packing import Packs, complete
 from thetastream.index.part import Part, Tuples, bundled
 from thetastream.index.probe import Probe
-from thetastream.spec import JoinSpec, Meeting, Stage, StreamSpec, Then
+from thetastream.spec import JoinSpec, Meeting, Stage, Store, StreamSpec, Then
 from thetastream.topology.dispatch import HOME, STORE, Dispatcher, Pack, visit
 from thetastream.topology.groups import group_of
-from thetastream.topology.table import Table
+from thetastream.topology.table import Placement, Table
 
 
 class _NewTuples:
@@ -72,14 +73,20 @@ class Unit:
         reader: StateReader,
         *,
         chunk_rows: int,
+        seen: Mapping[int, int] | None = None,
     ) -> None:
+        """`seen`: the versions of a live table that the batch's routers used, with their digests;
+        `table` is the newest of them, or of an earlier batch if there are none."""
         known = manifest.sequence > 0
+        self._seen = {table.version: table.digest} if seen is None else dict(seen)
+        self._following = Following(spec, table, stage, number, manifest, self._seen)
         manifest.sequence += 1
         self._spec = spec
         self._table = table
         self._stage = stage
         self._number = number
         self._manifest = manifest
+        self._reader = reader
         self._indexes = UnitIndexes(spec, stage, number, manifest.sequence, reader)
         if known:
             self._indexes.restore(manifest.indexes)
@@ -97,7 +104,7 @@ class Unit:
         """Where results go."""
         if self._stage is self._last:
             return Listing(self._spec, self._report, chunk_rows)
-        unit = self._number % self._table.units(self._last.number)
+        unit = self._table.through(self._last.number, self._number)
         return Passing(self._spec, self._report, chunk_rows, unit)
 
     def _new_pairs(self, reader: StateReader, chunk_rows: int) -> Consumer:
@@ -117,6 +124,7 @@ class Unit:
         self, packs: Iterable[Pack], watermark: int | None, forwarded: Iterable[Packs] = ()
     ) -> Iterator[Instruction]:
         """Join the packs of a batch with each other and with what is stored."""
+        yield from self._following.begin(self._indexes, self._reader)
         self._indexes.expire(watermark)
         arrived = [_NewTuples() for _ in self._spec.streams]
         for pack in packs:
@@ -136,7 +144,7 @@ class Unit:
         self._indexes.merge()
         yield from self._indexes.written()
         self._manifest.indexes = self._indexes.state()
-        yield PutManifest(self._manifest.write(self._spec, self._stage, self._table.made))
+        yield PutManifest(self._manifest.write(self._spec, self._stage, self._table))
         yield self._totals()
 
     # -- new tuples -----------------------------------------------------------------------------
@@ -239,9 +247,14 @@ class Unit:
     # -- the end of the batch -------------------------------------------------------------------
 
     def _mark(self, watermark: int | None) -> Iterator[Instruction]:
-        """Both stages go by one watermark: the first unit tells it to all of the last stage."""
-        if self._stage is not self._last and self._number == 0 and watermark is not None:
-            for unit in range(self._table.units(self._last.number)):
+        """Both stages go by one watermark and by the same versions of the table: the first unit
+        tells them to all of the last stage."""
+        if self._stage is self._last or self._number != 0:
+            return
+        for unit in self._table.active(self._last.number):
+            for version, digest in self._seen.items():
+                yield Turn(unit, version, digest)
+            if watermark is not None:
                 yield Mark(unit, watermark)
 
     def _totals(self) -> Report:
@@ -249,6 +262,8 @@ class Unit:
         report, indexes = self._report, self._indexes
         for store, index in zip(self._stage.stores, indexes.stores, strict=True):
             self._arrivals.kept(store.stream, index.parts())
+            size = sum(meta.bytes for meta in index.parts())
+            report.kept.append((self._spec.streams[store.stream].name, size))
         report.streams, report.heavy = self._arrivals.streams(), self._arrivals.heavy()
         parts = [meta for index in indexes.all for meta in index.parts()]
         report.stored_rows = sum(meta.rows for meta in parts)
@@ -257,6 +272,7 @@ class Unit:
         packs = [meta for index in indexes.packs for meta in index.parts()]
         report.entries = sum(meta.rows for meta in packs)
         report.pairs = sum(meta.pairs for meta in packs)
+        self._following.tell(report, indexes)
         return report
 
     def validate(self) -> None:
@@ -266,17 +282,14 @@ class Unit:
             placement = self._table.stages[self._stage.number][place]
             for part in self._indexes.fresh(store.stream):
                 if isinstance(part, Part):
-                    self._check_place(part, placement.lines, placement.line_of, place)
+                    self._check_place(part, placement, store)
 
-    def _check_place(
-        self, part: Part, lines: Sequence[Sequence[int]], line_of: np.ndarray, place: int
-    ) -> None:
-        store = self._stage.stores[place]
-        here = {n for n, line in enumerate(lines) if self._number in line}
+    def _check_place(self, part: Part, placement: Placement, store: Store) -> None:
         if store.group_by.key is None and not self._table.copies:
             # Visitors come to every unit: where a tuple is does not matter.
             return
-        found = set(line_of[group_of(self._spec, store, part)].tolist())
+        here = {n for n, line in enumerate(placement.lines) if self._number in line}
+        found = set(placement.visits.of[group_of(self._spec, store, part)].tolist())
         if not found <= here:
             name = self._spec.streams[store.stream].name
             raise StateError(f"unit {self._number} stores tuples of {name} that belong elsewhere")

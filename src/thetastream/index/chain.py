@@ -8,6 +8,9 @@ run. Over a full history there is one sub-index, and runs of similar size are me
 larger ones, up to a size that is merged in bounded memory: their number is logarithmic in the
 number of tuples, and one more for each few million of them.
 
+Runs that were stored under different versions of a routing table are kept in different sub-indexes,
+as long as it matters: a unit then sees when nothing of an old version is left.
+
 The chain holds metadata only. What must be read, written or dropped is told to the caller.
 """
 
@@ -74,6 +77,13 @@ class SubIndex:
 
     runs: list[Run] = field(default_factory=list)
     sealed: bool = False
+    stamp: int = 0
+    """The version of the routing table under which they were stored."""
+
+    @property
+    def size(self) -> int:
+        """Tuples, or hubs and their links."""
+        return sum(run.size for run in self.runs)
 
     def parts(self) -> Iterator[PartMeta]:
         """All parts, oldest run first."""
@@ -99,6 +109,8 @@ class Chain:
         self._period = period
         self._life = life
         self.subs = subs
+        self.frozen = 0
+        """What was stored under an earlier version is left as it is: it is being carried away."""
 
     def parts(self) -> Iterator[PartMeta]:
         """All live parts."""
@@ -125,12 +137,12 @@ class Chain:
         horizon = self._horizon(int(times.min()), watermark)
         return None if horizon is None else horizon.groups(times)
 
-    def insert(self, run: Run, watermark: int | None) -> None:
+    def insert(self, run: Run, watermark: int | None, stamp: int = 0) -> None:
         """Add a run to the active sub-index, and seal that if it now spans the archive period.
 
         A run that ends at quite another time than those goes to another sub-index, or starts one.
         """
-        unsealed = [sub for sub in reversed(self.subs) if not sub.sealed]
+        unsealed = [sub for sub in reversed(self.subs) if not sub.sealed and sub.stamp == stamp]
         fitting = [sub for sub in unsealed if self._is_together(sub, run, watermark)]
         following = [sub for sub in unsealed if self._is_next(sub, run)]
         if fitting:
@@ -139,7 +151,7 @@ class Chain:
             following[0].runs.append(run)
             following[0].sealed = True
         else:
-            self.subs.append(SubIndex([run]))
+            self.subs.append(SubIndex([run], stamp=stamp))
 
     def _is_together(self, sub: SubIndex, run: Run, watermark: int | None) -> bool:
         """Whether the run fits in the sub-index without its being sealed."""
@@ -174,10 +186,26 @@ class Chain:
             period=self._period,
         )
 
+    def before(self, version: int) -> Iterator[SubIndex]:
+        """The sub-indexes that were stored under an earlier version."""
+        return (sub for sub in self.subs if sub.stamp < version)
+
+    def restamp(self, version: int) -> None:
+        """Let runs be merged again, whatever version they were stored under."""
+        for sub in self.subs:
+            sub.stamp = version
+        if self._period is None and len(self.subs) > 1:
+            self.subs = [SubIndex([run for sub in self.subs for run in sub.runs], stamp=version)]
+
+    def exchange(self, sub: SubIndex, run: Run, parts: tuple[PartMeta, ...]) -> None:
+        """Let a run have other parts, or none."""
+        sub.runs = [new for old in sub.runs if (new := Run(parts) if old == run else old).parts]
+        self.subs = [sub for sub in self.subs if sub.runs]
+
     def merge_due(self) -> tuple[SubIndex, list[Run]] | None:
         """Runs of one sub-index that should become one."""
         for sub in self.subs:
-            due = _due(sub)
+            due = [] if sub.stamp < self.frozen else _due(sub)
             if due:
                 return sub, due
         return None
@@ -196,6 +224,7 @@ class Chain:
         return [
             {
                 "sealed": sub.sealed,
+                "stamp": sub.stamp,
                 "runs": [[part.to_json() for part in run.parts] for run in sub.runs],
             }
             for sub in self.subs
@@ -223,6 +252,7 @@ def subs_from_json(raw: list[Any]) -> list[SubIndex]:
         SubIndex(
             runs=[Run(tuple(PartMeta.from_json(p) for p in parts)) for parts in item["runs"]],
             sealed=item["sealed"],
+            stamp=item["stamp"],
         )
         for item in raw
         if item["runs"]

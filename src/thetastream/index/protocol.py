@@ -82,6 +82,19 @@ class Index(Decoder, Protocol):
     def runs(self) -> int:
         """How many pieces a search has to visit at most."""
 
+    stamp: int
+    """The version of the routing table under which a batch's entries are stored."""
+
+    @property
+    def oldest(self) -> int | None:
+        """The earliest version under which what is stored was stored."""
+
+    def rows_before(self, version: int) -> int:
+        """How much is left that was stored under an earlier version."""
+
+    def restamp(self, version: int) -> None:
+        """Nothing of an earlier version matters any more."""
+
     def expire(self, watermark: int | None, space: Workspace) -> None:
         """Drop what nothing to come can match."""
 

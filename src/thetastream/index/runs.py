@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow as pa
 from thetastream import arrow
 from thetastream.errors import StateError
 from thetastream.index.chain import Chain, Run, subs_from_json
-from thetastream.index.encoding import INT64_MAX, Int64s
+from thetastream.index.encoding import INT64_MAX, Bools, Int64s
 from thetastream.index.packing import Links, Packs, concat_links, pack
 from thetastream.index.part import Part, PartMeta, Tuples, concat
 from thetastream.index.probe import Found, Probe
@@ -41,6 +41,8 @@ class _RunIndex(Generic[_Part]):
             subs=[],
         )
         self._watermark: int | None = None
+        self.stamp = 0
+        """The version of the routing table under which a batch's entries are stored."""
 
     @property
     @abstractmethod
@@ -85,6 +87,19 @@ class _RunIndex(Generic[_Part]):
                 searched = self._searched(part, probe.order)
                 yield part, searched, probe.search(searched, rows)
 
+    def rows_before(self, version: int) -> int:
+        """Tuples, or hubs and their links, that were stored under an earlier version."""
+        return sum(sub.size for sub in self.chain.before(version))
+
+    @property
+    def oldest(self) -> int | None:
+        """The earliest version under which what is stored was stored."""
+        return min((sub.stamp for sub in self.chain.subs), default=None)
+
+    def restamp(self, version: int) -> None:
+        """Nothing of an earlier version matters any more."""
+        self.chain.restamp(version)
+
     def expire(self, watermark: int | None, space: Workspace) -> None:
         """Drop the runs that nothing to come can match."""
         self._watermark = watermark
@@ -125,7 +140,7 @@ class _RunIndex(Generic[_Part]):
     def _insert(self, parts: Iterator[_Part], space: Workspace) -> list[_Part]:
         made = list(parts)
         run = Run(tuple(space.make(part) for part in made))
-        self.chain.insert(run, self._watermark)
+        self.chain.insert(run, self._watermark, self.stamp)
         return made
 
 
@@ -159,6 +174,33 @@ class TupleRuns(_RunIndex[Part]):
         for start, stop in arrow.stretches(tuples.batch, PART_BYTES):
             piece = tuples.slice(start, stop)
             yield Part(piece.batch, piece.keys, self.order)
+
+    def parts_before(self, version: int) -> Iterator[PartMeta]:
+        """The parts that were stored under an earlier version."""
+        for sub in self.chain.before(version):
+            yield from sub.parts()
+
+    def keep_only(
+        self, version: int, staying: Callable[[Part], Bools], space: Workspace
+    ) -> Iterator[None]:
+        """Drop tuples that were stored under an earlier version, but for those that stay; a pause
+        after each run."""
+        for sub in list(self.chain.before(version)):
+            for run in sub.runs:
+                found: list[PartMeta] = []
+                for meta in run.parts:
+                    part = cast(Part, space.load(meta))
+                    stays = staying(part)
+                    if stays.all():
+                        found.append(meta)
+                        continue
+                    space.drop([meta])
+                    if stays.any():
+                        rest = part.take(np.flatnonzero(stays))
+                        found.append(space.make(Part(rest.batch, rest.keys, self.order)))
+                self.chain.exchange(sub, run, tuple(found))
+                yield
+            sub.stamp = version
 
     def merged(self, parts: Sequence[Part], watermark: int | None) -> Iterator[Part]:
         """One run of all the parts; what is old goes with its run, not tuple by tuple."""

@@ -8,6 +8,7 @@ from thetastream.spec.clock import Clock, clock_of
 from thetastream.spec.codec import digest
 from thetastream.spec.columns import (
     NEWEST,
+    TABLE_VERSION,
     carried_column,
     derived_key,
     group_column,
@@ -27,7 +28,7 @@ from thetastream.spec.edges import (
     rank,
 )
 from thetastream.spec.join import JoinSpec, Reach, is_windowed, longest, needed, window_in
-from thetastream.spec.routing import Routing, RoutingSpec
+from thetastream.spec.routing import LiveSpec, Routing, RoutingSpec
 from thetastream.spec.stages import (
     GROUPS,
     GroupBy,
@@ -45,6 +46,7 @@ from thetastream.spec.view import Fold, Measure, Value, ViewSpec
 __all__ = [
     "GROUPS",
     "NEWEST",
+    "TABLE_VERSION",
     "Arithmetic",
     "Bound",
     "Clock",
@@ -58,6 +60,7 @@ __all__ = [
     "JoinSpec",
     "JoinTree",
     "KeySpec",
+    "LiveSpec",
     "Measure",
     "Meeting",
     "Range",

@@ -42,3 +42,17 @@ class RoutingSpec:
             self.subgroups and not fits
         ):
             raise OptionError("ContRand has subgroups of at least one unit, and nothing else has")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveSpec:
+    """Where the versions of a table are that changes while the query runs."""
+
+    path: str
+    """The control directory."""
+    control: str
+    """Its own name, which no other one has."""
+    join: int
+    """The place of the join among those of the query."""
+    token: str = ""
+    """What tells the queries of one directory apart for workers that remember its tables."""

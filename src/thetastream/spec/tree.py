@@ -9,7 +9,7 @@ from thetastream.errors import OptionError
 from thetastream.spec.clock import Clock, clock_of
 from thetastream.spec.codec import from_json
 from thetastream.spec.join import JoinSpec, Reach, is_windowed, longest
-from thetastream.spec.routing import RoutingSpec
+from thetastream.spec.routing import LiveSpec, RoutingSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +18,8 @@ class Step:
 
     spec: JoinSpec
     routing: RoutingSpec
+    live: LiveSpec | None = None
+    """None if the routing stays as it is."""
 
 
 @dataclass(frozen=True, kw_only=True)

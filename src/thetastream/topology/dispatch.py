@@ -18,7 +18,7 @@ from thetastream.index.encoding import Bools, Int64s
 from thetastream.index.part import Tuples
 from thetastream.spec import JoinSpec, Stage
 from thetastream.topology.groups import group_of, reached, spread
-from thetastream.topology.table import Placement, Table
+from thetastream.topology.table import Lines, Table
 
 Units = npt.NDArray[np.int16]
 Roles = np.uint8 | npt.NDArray[np.uint8]
@@ -160,7 +160,7 @@ class Dispatcher:
         self._visit(place, tuples, routes, widely=False)
         if routes.wide is not None or routes.everywhere:
             # Units where nothing is stored that matches find nothing.
-            for unit in self._placements[place].everywhere:
+            for unit in self._placements[place].visits.everywhere:
                 yield unit, None
             return
         units, rows, _ = routes.entries()
@@ -170,61 +170,61 @@ class Dispatcher:
 
     def _store(self, place: int, tuples: Tuples, routes: _Routes) -> None:
         placement, store = self._placements[place], self._stage.stores[place]
-        if len(placement.lines) == 1 and placement.is_single and not self._copies:
+        holders = placement.holders
+        if len(holders.everywhere) == 1 and not self._copies:
             # Whatever the group is: a hash of all that a tuple has takes its time.
-            routes.add(np.full(len(tuples), placement.members[0]), STORE | HOME)
+            routes.add(np.full(len(tuples), holders.everywhere[0], np.int16), STORE | HOME)
             return
         groups = group_of(self._spec, store, tuples)
-        lines, units = placement.line_of[groups], placement.unit_of[groups]
-        if not placement.is_single:
-            chosen = spread(tuples).view(np.uint64) % placement.sizes[lines].view(np.uint64)
-            units = placement.members[placement.starts[lines] + chosen.view(np.int64)]
+        units = home(holders, groups, tuples)
         if not self._copies:
             routes.add(units, STORE | HOME)
             return
         # In a matrix a tuple visits where its copies are.
         routes.add(units, HOME)
         role = STORE | visit(self._stage.stores[1 - place].stream)
-        _add_lines(routes, placement, lines, role)
+        _add_lines(routes, holders, groups, role)
 
     def _visit(self, place: int, tuples: Tuples, routes: _Routes, *, widely: bool) -> None:
-        placement, store = self._placements[place], self._stage.stores[place]
+        visits, store = self._placements[place].visits, self._stage.stores[place]
         role = visit(store.stream)
         found = None if widely else reached(self._spec, store, self._stream, tuples)
         if found is None:
-            for unit in placement.everywhere:
+            for unit in visits.everywhere:
                 routes.everywhere[unit] = routes.everywhere.get(unit, 0) | role
             return
         for groups, inside in found.columns:
-            _add_lines(routes, placement, placement.line_of[groups], role, inside)
+            _add_lines(routes, visits, groups, role, inside)
         if found.everywhere is not None:
             known = found.everywhere if routes.wide is None else routes.wide
             routes.wide = known | found.everywhere
 
 
+def home(holders: Lines, groups: Int64s, tuples: Tuples) -> Units:
+    """The unit that stores each tuple: of several holders the one that its content chooses."""
+    return holders.firsts(groups) if holders.is_single else holders.chosen(groups, spread(tuples))
+
+
 def _add_lines(
-    routes: _Routes,
-    placement: Placement,
-    lines: Int64s,
-    role: int,
-    inside: Bools | None = None,
+    routes: _Routes, units: Lines, groups: Int64s, role: int, inside: Bools | None = None
 ) -> None:
-    """Tuples go to all units of their lines, those that are `inside`."""
-    if placement.is_single:
-        units = placement.members[lines]
-        routes.add(units if inside is None else np.where(inside, units, np.int16(-1)), role)
+    """Tuples go to all units of their groups' lines, those that are `inside`."""
+    if units.is_single:
+        firsts = units.firsts(groups)
+        routes.add(firsts if inside is None else np.where(inside, firsts, np.int16(-1)), role)
         return
-    sizes, starts = placement.sizes[lines], placement.starts[lines]
+    lines = units.of[groups]
+    sizes, starts = units.sizes[lines], units.starts[lines]
     before = len(routes.columns)
     for step in range(int(sizes.max(initial=0))):
         there = sizes > step
         if inside is not None:
             there &= inside
-        units = placement.members[np.minimum(starts + step, len(placement.members) - 1)]
+        found = units.members[np.minimum(starts + step, len(units.members) - 1)]
         if not there.all():
-            units = np.where(there, units, np.int16(-1))
+            found = np.where(there, found, np.int16(-1))
         # The units of a line differ from each other.
-        routes.add(units, role, apart=len(routes.columns) - before if step else 0)
+        routes.add(found, role, apart=len(routes.columns) - before if step else 0)
 
 
 def _cut(routes: _Routes, batch: pa.RecordBatch) -> Iterator[tuple[int, int, pa.RecordBatch]]:

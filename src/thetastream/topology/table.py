@@ -14,10 +14,43 @@ import numpy.typing as npt
 
 from thetastream.errors import OptionError
 from thetastream.index.encoding import Int64s
-from thetastream.spec import JoinSpec, RoutingSpec
+from thetastream.spec import JoinSpec, RoutingSpec, Store
+from thetastream.topology.live import Live, Step
 
 MAX_UNITS = int(np.iinfo(np.int16).max)
 """Units of a stage are small integers: they sort by radix."""
+
+
+class Lines:
+    """For each group a line of units, for lookups."""
+
+    def __init__(self, lines: tuple[tuple[int, ...], ...], chosen: tuple[int, ...]) -> None:
+        self.of = np.array(chosen, dtype=np.int64)
+        """The line of each group."""
+        self.sizes = np.array([len(line) for line in lines], dtype=np.int64)
+        """The number of units in each line."""
+        self.starts: Int64s = np.cumsum(self.sizes) - self.sizes
+        """Where each line begins among the `members`."""
+        self.members: npt.NDArray[np.int16] = np.array(
+            [unit for line in lines for unit in line], dtype=np.int16
+        )
+        """The units of all lines, one after the other."""
+        used = set(chosen)
+        self.everywhere = tuple(sorted({unit for line in used for unit in lines[line]}))
+        """All units that are in a group's line."""
+        self.is_single = all(len(lines[line]) == 1 for line in used)
+        """Whether each group has one unit."""
+        self._firsts = self.members[self.starts[self.of]]
+
+    def firsts(self, groups: Int64s) -> npt.NDArray[np.int16]:
+        """The first unit of each group's line."""
+        return self._firsts[groups]
+
+    def chosen(self, groups: Int64s, spread: Int64s) -> npt.NDArray[np.int16]:
+        """One unit of each group's line, by a number for each tuple."""
+        lines = self.of[groups]
+        place = spread.view(np.uint64) % self.sizes[lines].view(np.uint64)
+        return self.members[self.starts[lines] + place.view(np.int64)]
 
 
 @dataclass(frozen=True)
@@ -27,42 +60,36 @@ class Placement:
     lines: tuple[tuple[int, ...], ...]
     """Units that hold groups together: one of them has a tuple, or in a matrix each of them."""
     assigned: tuple[int, ...]
-    """The line of each group."""
+    """The line of each group: its holders, one of which stores a new tuple."""
+    visited: tuple[int, ...] = ()
+    """The line of each group in which its tuples are looked for; empty if that is the same. While
+    a table changes, these are the old holders and the new ones."""
+    planned: tuple[int, ...] = ()
+    """The line of each group in the next step, while that is announced."""
+    switched: int = 0
+    """The version of the table since which new tuples are stored so."""
+    moves: bool = False
+    """Whether stored tuples are carried to the new holders, or stay until they expire."""
+    left: tuple[int, ...] = ()
+    """Units in which nothing of an earlier version is left: what the table relies on."""
 
     @cached_property
-    def line_of(self) -> Int64s:
-        """The line of each group, for lookups."""
-        return np.array(self.assigned, dtype=np.int64)
+    def holders(self) -> Lines:
+        """Where new tuples are stored."""
+        return Lines(self.lines, self.assigned)
 
     @cached_property
-    def sizes(self) -> Int64s:
-        """The number of units in each line."""
-        return np.array([len(line) for line in self.lines], dtype=np.int64)
+    def visits(self) -> Lines:
+        """Where tuples are looked for."""
+        return Lines(self.lines, self.visited) if self.visited else self.holders
 
-    @cached_property
-    def starts(self) -> Int64s:
-        """Where each line begins among the `members`."""
-        return np.cumsum(self.sizes) - self.sizes
-
-    @cached_property
-    def members(self) -> npt.NDArray[np.int16]:
-        """The units of all lines, one after the other."""
-        return np.array([unit for line in self.lines for unit in line], dtype=np.int16)
-
-    @cached_property
-    def unit_of(self) -> npt.NDArray[np.int16]:
-        """The unit of each group, where there is one; the first of several."""
-        return self.members[self.starts[self.line_of]]
-
-    @cached_property
-    def everywhere(self) -> tuple[int, ...]:
-        """All units that hold a group."""
-        return tuple(sorted({unit for line in self.lines for unit in line}))
-
-    @cached_property
-    def is_single(self) -> bool:
-        """Whether each group is in one unit."""
-        return all(len(line) == 1 for line in self.lines)
+    def leaving(self, store: Store) -> frozenset[int]:
+        """Units that are visited for tuples that would now be stored elsewhere."""
+        if store.group_by.key is None:
+            # Whatever the group: a visitor comes to all units that hold any.
+            return frozenset(self.visits.everywhere) - frozenset(self.holders.everywhere)
+        pairs = set(zip(self.visited or self.assigned, self.assigned, strict=True))
+        return frozenset(unit for a, b in pairs for unit in set(self.lines[a]) - set(self.lines[b]))
 
 
 @dataclass(frozen=True)
@@ -71,14 +98,40 @@ class Table:
 
     stages: tuple[tuple[Placement, ...], ...]
     made: RoutingSpec
-    """What it was made of."""
+    """What it was made of, or the first of its versions."""
     copies: bool = False
     """Whether every unit of a line stores a tuple, which then visits there, too: a matrix."""
-    version: int = 0
+    live: Live | None = None
+    """What makes it a version of a table that changes while the query runs."""
+
+    @property
+    def version(self) -> int:
+        """The version of a table that changes; 0 of one that does not."""
+        return 0 if self.live is None else self.live.version
+
+    @property
+    def digest(self) -> int:
+        """What tells the table apart from others of that version; 0 if it does not change."""
+        return 0 if self.live is None else self.live.digest
 
     def units(self, stage: int) -> int:
         """The units of a stage; a unit that several stores use is one."""
-        return 1 + max(max(placement.everywhere) for placement in self.stages[stage])
+        return 1 + max(max(placement.visits.everywhere) for placement in self.stages[stage])
+
+    def active(self, stage: int) -> tuple[int, ...]:
+        """The units of a stage that have a turn in each batch: the first one always."""
+        if self.live is None:
+            return tuple(range(self.units(stage)))
+        return tuple(unit for unit, since in enumerate(self.live.since[stage]) if since >= 0)
+
+    def through(self, stage: int, number: int) -> int:
+        """One of a stage's units for whatever may pass through any of them."""
+        active = self._active[stage]
+        return active[number % len(active)]
+
+    @cached_property
+    def _active(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(self.active(stage) for stage in range(len(self.stages)))
 
     def validate(self, spec: JoinSpec) -> None:
         """Refuse a table with which a pair would be missed or found twice."""
@@ -89,6 +142,29 @@ class Table:
                 _check(placement, store.group_by.groups)
         if self.copies:
             _check_copies(self.stages)
+        if self.live is not None:
+            self._check_live(spec, self.live)
+
+    def _check_live(self, spec: JoinSpec, live: Live) -> None:
+        if self.copies:
+            raise OptionError("a table with copies of tuples cannot change while a query runs")
+        if len(live.since) != len(self.stages):
+            raise OptionError("a live table knows the units of each stage")
+        for stage, placements in zip(spec.stages, self.stages, strict=True):
+            active = set(self.active(stage.number))
+            if 0 not in active:
+                raise OptionError("the first unit of a stage always has a turn")
+            if max(active) >= live.max_units:
+                raise OptionError(
+                    f"unit {max(active)} is beyond the {live.max_units} units that there may be",
+                    hint=f"units are numbered from 0 to {live.max_units - 1}; JoinOptions(max_units"
+                    "=...) allows more",
+                )
+            for placement in placements:
+                if not set(placement.visits.everywhere) <= active:
+                    raise OptionError("a unit that holds tuples has a turn in each batch")
+                if placement.visited and live.step in (Step.FORGET, Step.SETTLED):
+                    raise OptionError(f"nothing is visited in vain in step {live.step.value!r}")
 
     def covers(self, old: Table, spec: JoinSpec) -> bool:
         """Whether visitors reach all that was stored while the old table was used."""
@@ -97,23 +173,29 @@ class Table:
         for stage, mine, before in zip(spec.stages, self.stages, old.stages, strict=True):
             for store, now, then in zip(stage.stores, mine, before, strict=True):
                 if store.group_by.key is None:
-                    if not set(then.everywhere) <= set(now.everywhere):
+                    if not set(then.holders.everywhere) <= set(now.visits.everywhere):
                         return False
                     continue
-                seen = set(zip(now.assigned, then.assigned, strict=True))
+                seen = set(zip(now.visited or now.assigned, then.assigned, strict=True))
                 if not all(set(then.lines[b]) <= set(now.lines[a]) for a, b in seen):
                     return False
         return True
 
 
 def _check(placement: Placement, groups: int) -> None:
-    if len(placement.assigned) != groups:
-        raise OptionError(f"a routing table places all of {groups} groups")
-    if not all(0 <= line < len(placement.lines) for line in placement.assigned):
-        raise OptionError("a routing table places groups in lines that it has")
+    assigned, visited = placement.assigned, placement.visited or placement.assigned
+    for chosen in (assigned, visited, placement.planned or assigned):
+        if len(chosen) != groups:
+            raise OptionError(f"a routing table places all of {groups} groups")
+        if not all(0 <= line < len(placement.lines) for line in set(chosen)):
+            raise OptionError("a routing table places groups in lines that it has")
     for line in placement.lines:
         if not line or len(set(line)) != len(line) or not 0 <= min(line) <= max(line) < MAX_UNITS:
             raise OptionError(f"units of a line are different numbers below {MAX_UNITS}")
+    for ahead in (assigned, placement.planned or assigned):
+        for stored, seen in set(zip(ahead, visited, strict=True)):
+            if not set(placement.lines[stored]) <= set(placement.lines[seen]):
+                raise OptionError("tuples are looked for wherever they are stored")
 
 
 def _check_copies(stages: tuple[tuple[Placement, ...], ...]) -> None:

@@ -19,6 +19,10 @@ BATCH_BYTES = 1 << 20
 """Small packs are put together in record batches of about this many bytes."""
 
 
+UNKNOWN = -1
+"""The version of a row whose router had no rows, and so no version to go by."""
+
+
 class Kind(enum.IntEnum):
     """What a row brings."""
 
@@ -47,6 +51,7 @@ class PackRow(NamedTuple):
     stream: int = 0
     role: int = 0
     version: int = 0
+    digest: int = 0
     """Of the table by which it was routed."""
     watermark: int = 0
     """In microseconds, of a mark."""
@@ -58,7 +63,7 @@ _SMALL = ("key", "stage", "unit", "kind", "stream", "role")
 SCHEMA = pa.schema(
     [
         *((name, pa.int32()) for name in _SMALL),
-        *((name, pa.int64()) for name in ("version", "watermark", "rows")),
+        *((name, pa.int64()) for name in ("version", "digest", "watermark", "rows")),
         ("blob", pa.binary()),
     ]
 )
