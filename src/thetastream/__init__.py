@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from thetastream.errors import (
     AmbiguousColumnError,
+    ControlError,
+    ControlTimeoutError,
     CorruptRunError,
     FingerprintError,
     JobError,
@@ -16,6 +18,7 @@ from thetastream.errors import (
     ParseError,
     PredicateError,
     RefusedExpressionError,
+    RequestError,
     SettingError,
     StateError,
     SumOverflowError,
@@ -31,6 +34,17 @@ from thetastream.options import JoinOptions
 from thetastream.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from thetastream.api.control import (
+        Change,
+        Control,
+        History,
+        Sample,
+        Status,
+        StreamPlaces,
+        UnitDraining,
+        control,
+    )
+    from thetastream.api.live import Manager, manage
     from thetastream.api.metrics import (
         BatchMetrics,
         HeavyKey,
@@ -50,8 +64,12 @@ if TYPE_CHECKING:
         Plan,
     )
     from thetastream.spec import Routing
+    from thetastream.steering.edits import Move, Scale
+    from thetastream.steering.policy import Holding, Load, Moment, Policy, Verdict
+    from thetastream.steering.scaling import TwoPhaseScaling
 
 _LATER = {
+    "api.live": ("Manager", "manage"),
     "api.metrics": ("BatchMetrics", "HeavyKey", "Metrics", "StreamLoad", "UnitLoad", "metrics"),
     "api.session": ("configure", "session"),
     "api.streams": ("ARRIVAL", "Streams", "sql", "streams"),
@@ -60,6 +78,13 @@ _LATER = {
         *("Decision", "Plan"),
     ),
     "spec": ("Routing",),
+    "steering.edits": ("Move", "Scale"),
+    "api.control": (
+        *("Change", "Control", "History", "Sample", "Status", "StreamPlaces"),
+        *("UnitDraining", "control"),
+    ),
+    "steering.policy": ("Holding", "Load", "Moment", "Policy", "Verdict"),
+    "steering.scaling": ("TwoPhaseScaling",),
 }
 """Names, by module, that are imported on first use. Spark's workers never use them, and start in
 half the time without the planner and the SQL parser."""
@@ -83,39 +108,60 @@ __all__ = [
     "Alternative",
     "AmbiguousColumnError",
     "BatchMetrics",
+    "Change",
     "Conjunct",
     "ConjunctClass",
+    "Control",
+    "ControlError",
+    "ControlTimeoutError",
     "CorruptRunError",
     "Cost",
     "Decision",
     "FingerprintError",
     "HeavyKey",
+    "History",
+    "Holding",
     "JobError",
     "JoinOptions",
+    "Load",
+    "Manager",
     "ManifestVersionError",
     "Metrics",
+    "Moment",
+    "Move",
     "NotBooleanError",
     "OptionError",
     "ParseError",
     "Plan",
+    "Policy",
     "PredicateError",
     "RefusedExpressionError",
+    "RequestError",
     "Routing",
+    "Sample",
+    "Scale",
     "SettingError",
     "StateError",
+    "Status",
     "StreamLoad",
+    "StreamPlaces",
     "Streams",
     "SumOverflowError",
     "ThetastreamError",
     "ThetastreamWarning",
+    "TwoPhaseScaling",
     "TypeMismatchError",
+    "UnitDraining",
     "UnitLoad",
     "UnknownColumnError",
     "UnknownStreamError",
     "UnsupportedColumnError",
+    "Verdict",
     "WindowError",
     "__version__",
     "configure",
+    "control",
+    "manage",
     "metrics",
     "session",
     "sql",

@@ -86,6 +86,12 @@ class JoinOptions:
     Two streams are then joined without a warning; three and more are joined only with it, as their
     intermediate results are kept, too.
     """
+    control: str | None = None
+    """A directory for the join's routing tables, which can then be changed while the query runs: a
+    path, or a URI that pyarrow knows (`s3://bucket/rides`). Driver and workers must reach it."""
+    max_units: int | None = None
+    """With `control`, how many units there may ever be; by default as many as the shuffle has
+    partitions."""
     cross: bool = False
     """Allow a stream that the predicate compares with no other."""
     functions: tuple[str, ...] = ()
@@ -139,6 +145,7 @@ class JoinOptions:
                 f"update_batches={self.update_batches!r} is not a number of batches",
                 hint="leave it out, or give at least 1",
             )
+        self._check_control()
         if self.chunk_rows < 1:
             raise OptionError(
                 f"chunk_rows={self.chunk_rows!r} is not a positive number",
@@ -147,6 +154,24 @@ class JoinOptions:
         if self.cache_bytes < 0:
             raise OptionError(
                 f"cache_bytes={self.cache_bytes!r} is negative", hint="give 0 to turn the cache off"
+            )
+
+    def _check_control(self) -> None:
+        if self.control is not None and (not isinstance(self.control, str) or not self.control):
+            raise OptionError(
+                f"control={self.control!r} is not a path", hint="give a directory, as text"
+            )
+        if self.max_units is None:
+            return
+        if self.control is None:
+            raise OptionError(
+                "max_units is for joins that can be scaled while they run",
+                hint="add control=..., a directory for the routing tables",
+            )
+        if isinstance(self.max_units, tuple) or not _is_count(self.max_units, MAX_UNITS):
+            raise OptionError(
+                f"max_units={self.max_units!r} is not a number of units",
+                hint=f"give a number from 1 to {MAX_UNITS}",
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 from collections import Counter, defaultdict
@@ -88,6 +89,10 @@ class UnitLoad:
     """Pairs in them."""
     heavy: tuple[HeavyKey, ...] = ()
     """The most frequent equality keys among the unit's rows of this batch."""
+    version: int = 0
+    """The oldest version of a live routing table by which its rows were routed."""
+    draining: int = 0
+    """Stored rows that would now be stored in another unit."""
     join: int = 0
     """The number of its join in a tree, or of its stage in a chain of three streams."""
 
@@ -272,6 +277,10 @@ def _batch(progress: StreamingQueryProgress, last: BatchMetrics | None) -> Batch
 # -- reports ------------------------------------------------------------------------------------
 
 
+_REPORTED = {field.name for field in dataclasses.fields(UnitLoad)}
+"""What of a report is shown; the rest is for whoever steers the join."""
+
+
 class _Report(NamedTuple):
     """A unit's report, and the streams that it counts."""
 
@@ -298,8 +307,16 @@ def _reports(observed: dict[str, Any]) -> Iterator[_Report]:
             HeavyKey(stream=stream, key=key, rows=rows) for stream, key, rows in fields.pop("heavy")
         )
         streams = fields.pop("streams")
-        load = UnitLoad(heavy=heavy, join=joins.index(place[:3]), **fields)
+        known = {name: value for name, value in fields.items() if name in _REPORTED}
+        load = UnitLoad(heavy=heavy, **(known | {"join": joins.index(place[:3])}))
         yield _Report(load, streams, inner=not place[0])
+
+
+def report_texts(observed: dict[str, Any]) -> Iterator[str]:
+    """The units' reports among the observed metrics of a batch, as they were written."""
+    for name, row in observed.items():
+        if name.startswith(OBSERVATION):
+            yield from _texts(row)
 
 
 def _texts(row: object) -> Iterator[str]:

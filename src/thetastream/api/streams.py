@@ -16,6 +16,7 @@ from thetastream.api.caller import caller, warn
 from thetastream.api.columns import column_specs, output_columns
 from thetastream.api.finish import finished
 from thetastream.api.lineage import refuse_second_watermark
+from thetastream.api.live import go_live
 from thetastream.api.session import check_session
 from thetastream.api.times import ARRIVAL, Time, TimedFrame, timed_frames
 from thetastream.errors import OptionError, TypeMismatchError, WindowError
@@ -178,18 +179,29 @@ class Streams:
                     if frame is not self._frames[item.name]
                 }
             )
-            check_session(self._spark, _units_of(plan.tree))
+            check_session(self._spark, max(_units_of(plan.tree), settings.max_units or 0))
             if not settings.full_history:
                 meant = "options=ts.JoinOptions(full_history=True)"
                 if self._origin is not None:
                     meant = "full_history = true in the job's [options]"
                 _warn_of_full_history(plan.tree, f"{limit}, or say that this is intended: {meant}")
+        tree = plan.tree
+        if settings.control is not None:
+            tree = self._live(tree, settings.control, settings.max_units)
         return build(
-            plan.tree,
+            tree,
             inputs,
             chunk_rows=settings.chunk_rows,
             cache_bytes=settings.cache_bytes,
         )
+
+    def _live(self, tree: JoinTree, path: str, max_units: int | None) -> JoinTree:
+        """The joins, going by the tables of a control directory."""
+        if not self._streaming:
+            raise OptionError(
+                "a batch join has no time to be scaled while it runs", hint="leave out control"
+            )
+        return go_live(self._spark, tree, path, max_units)
 
     def explain(
         self,

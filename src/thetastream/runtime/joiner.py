@@ -17,10 +17,11 @@ from thetastream import arrow
 from thetastream.engine.consumers.listing import unfactored
 from thetastream.engine.decoding import decode_part, missing_part
 from thetastream.engine.indexes import pack_index
-from thetastream.engine.manifest import Manifest
+from thetastream.engine.manifest import Manifest, followed_version
 from thetastream.engine.protocol import (
     DropPart,
     Emit,
+    Export,
     Forward,
     Instruction,
     Mark,
@@ -29,20 +30,23 @@ from thetastream.engine.protocol import (
     PutPart,
     Report,
     StateChange,
+    Turn,
     metered,
 )
 from thetastream.engine.unit import Unit
-from thetastream.errors import ThetastreamError
+from thetastream.errors import ControlError, ThetastreamError
 from thetastream.index.part import PartMeta
 from thetastream.index.protocol import Decoder, Stored
 from thetastream.index.runs import PackRuns
 from thetastream.runtime.cache import Caches
 from thetastream.runtime.results import frame_of, passed_frame, report_frame
 from thetastream.runtime.shipped import States
-from thetastream.spec import Clock, JoinSpec, Retention, RoutingSpec, Then
+from thetastream.spec import Clock, Retention, Step, Then
+from thetastream.steering.directory import Directory, opened
+from thetastream.steering.tables import tables_of
 from thetastream.topology import wire
 from thetastream.topology.dispatch import Pack
-from thetastream.topology.makers import make
+from thetastream.topology.table import Table
 from thetastream.topology.unitkeys import murmur3
 from thetastream.topology.wire import Kind
 
@@ -61,18 +65,30 @@ _caches = Caches()
 class _UnitState:
     """A unit's state in Spark's hands: a manifest, parts, and caches beside them."""
 
-    def __init__(self, states: States, token: str, cache_bytes: int) -> None:
+    def __init__(
+        self, states: States, token: str, cache_bytes: int, directory: Directory | None
+    ) -> None:
         self.manifest, self._parts = states
         self._cache = _caches.of(token, cache_bytes)
+        self._directory = directory
 
     def read(self) -> str | None:
         """The unit's manifest as it was written."""
         stored = self.manifest.get()
         return None if stored is None else str(stored[0])
 
-    def carry_out(self, step: StateChange) -> None:
+    def exported(self, name: str) -> bytes:
+        """A file that another unit has exported."""
+        if self._directory is None:
+            raise ControlError("tuples are exported only where there is a control directory")
+        return self._directory.exported(name)
+
+    def carry_out(self, step: StateChange | Export) -> None:
         """Change the state as a unit says."""
         match step:
+            case Export(name, data):
+                if self._directory is not None:
+                    self._directory.export(name, memoryview(data))
             case PutPart(meta, data, part):
                 self._put(meta, data)
                 self._cache.put(meta.id, part)
@@ -125,14 +141,14 @@ class JoinerConfig:
 class Joiner:
     """Runs the units of a stage: carries out their instructions on Spark's state."""
 
-    def __init__(
-        self, states: States, spec: JoinSpec, routing: RoutingSpec, config: JoinerConfig
-    ) -> None:
-        self._spec = spec
-        self._table = make(spec, routing)
-        self._stage = spec.stages[config.stage]
+    def __init__(self, states: States, join: Step, config: JoinerConfig) -> None:
+        self._spec = join.spec
+        self._tables = tables_of(join)
+        self._stage = join.spec.stages[config.stage]
         self._config = config
-        self._state = _UnitState(states, config.token, config.cache_bytes)
+        self._live = join.live
+        directory = None if join.live is None else opened(join.live.path, join.live.token)
+        self._state = _UnitState(states, config.token, config.cache_bytes, directory)
 
     def process(
         self, key: tuple[int], frames: Iterator[pd.DataFrame], timers: TimerValues
@@ -150,7 +166,11 @@ class Joiner:
     ) -> Iterator[pd.DataFrame]:
         packs: list[Pack] = []
         forwarded: list[bytes] = []
+        seen: dict[int, int] = {}
         for row in (row for frame in frames for row in frame.itertuples(index=False)):
+            if row.kind in (Kind.TUPLES, Kind.HEARTBEAT) and row.version != wire.UNKNOWN:
+                # Of rows for a later stage, too: every router has sent something.
+                self._note(seen, int(row.version), int(row.digest))
             if row.stage > self._stage.number:
                 yield passed_frame(wire.handed_on(row))
             elif row.kind == Kind.MARK:
@@ -163,23 +183,43 @@ class Joiner:
             elif row.kind == Kind.TUPLES:
                 tuples = arrow.from_bytes(row.blob)
                 packs.append(Pack(number, int(row.stream), int(row.role), tuples))
-        manifest = Manifest.read(self._state.read(), self._spec, self._stage, self._table.made)
+        stored = self._state.read()
+        table = self._table(seen, stored)
+        manifest = Manifest.read(stored, self._spec, self._stage, table)
         unit = Unit(
             self._spec,
-            self._table,
+            table,
             self._stage,
             number,
             manifest,
             self._state,
             chunk_rows=self._config.chunk_rows,
+            seen=seen,
         )
         onward = (self._forwarded.decode(blob) for blob in forwarded)
         steps = unit.process(packs, watermark, onward)
         for step in metered(steps, time.thread_time):
-            if isinstance(step, PutPart | DropPart | PutManifest):
+            if isinstance(step, PutPart | DropPart | PutManifest | Export):
                 self._state.carry_out(step)
             else:
                 yield self._frame(step)
+
+    def _table(self, seen: dict[int, int], stored: str | None) -> Table:
+        """The newest table that a router used; if none had rows, the one of the batch before."""
+        if not seen:
+            return self._tables.at(followed_version(stored))
+        table = self._tables.at(max(seen))
+        # What was read here is what the router has read.
+        self._note(seen, table.version, table.digest)
+        return table
+
+    def _note(self, seen: dict[int, int], version: int, digest: int) -> None:
+        """Take note of the version of the table that a router has used."""
+        if seen.setdefault(version, digest) != digest:
+            raise ControlError(
+                f"routers of one batch used two tables of version {version}",
+                hint="let nothing but thetastream change the control directory",
+            )
 
     def _frame(self, step: Instruction) -> pd.DataFrame:
         """What leaves the unit, as Spark takes it."""
@@ -188,12 +228,17 @@ class Joiner:
             case Emit(batches):
                 return self._results(batches)
             case Report():
-                return report_frame(json.dumps(dataclasses.asdict(step)), self._config.names)
+                told = dataclasses.asdict(step)
+                if self._live is not None:
+                    told |= {"control": self._live.control, "join": self._live.join}
+                return report_frame(json.dumps(told), self._config.names)
             case Pass(unit, rows, data):
                 row = wire.row(onward, unit, Kind.RESULT, rows=rows, blob=data.to_pybytes())
             case Forward(unit, packs):
                 blob = packs.to_bytes().to_pybytes()
                 row = wire.row(onward, unit, Kind.FORWARDED, rows=len(packs), blob=blob)
+            case Turn(unit, version, digest):
+                row = wire.row(onward, unit, Kind.HEARTBEAT, version=version, digest=digest)
             case Mark(unit, mark):
                 row = wire.row(onward, unit, Kind.MARK, watermark=mark)
             case _:

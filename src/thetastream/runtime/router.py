@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import pyarrow as pa
 
 from thetastream import arrow
-from thetastream.spec import JoinSpec, RoutingSpec
+from thetastream.spec import TABLE_VERSION, JoinSpec
+from thetastream.steering.tables import Tables
 from thetastream.topology import wire
 from thetastream.topology.dispatch import Dispatcher
-from thetastream.topology.makers import make
+from thetastream.topology.table import Table
 from thetastream.topology.wire import Kind, PackRow
 
 PACK_BYTES = 8 * 1024**2
@@ -24,23 +26,45 @@ MOST_BYTES = 16 * PACK_BYTES
 
 
 def route(
-    spec: JoinSpec, routing: RoutingSpec, stream: int, batches: Iterator[pa.RecordBatch]
+    spec: JoinSpec, tables: Tables, stream: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Packs for the units from the stream's batches, then a heartbeat for units without one."""
-    return wire.batches(_rows(spec, routing, stream, batches))
+    """Packs for the units from the stream's batches, then a heartbeat for units without one.
+
+    Of a live table, rows bring the version to go by: all tasks of a batch get the same, and a task
+    that runs again gets it again.
+    """
+    some = (batch for batch in batches if batch.num_rows)
+    first = next(some, None)
+    if first is None:
+        # Nothing says which version: what follows from it must not depend on it.
+        table = tables.newest()
+        version = table.version if table.live is None else wire.UNKNOWN
+        beats = (
+            wire.row(0, unit, Kind.HEARTBEAT, stream=stream, version=version)
+            for unit in table.active(0)
+        )
+        return wire.batches(beats)
+    given = chain([first], some)
+    if TABLE_VERSION not in first.schema.names:
+        return wire.batches(_rows(spec, tables.newest(), stream, given))
+    version = first.column(TABLE_VERSION)[0].as_py()
+    if version is None:
+        raise tables.gone()
+    plain = (batch.drop_columns([TABLE_VERSION]) for batch in given)
+    return wire.batches(_rows(spec, tables.at(version), stream, plain))
 
 
 def _rows(
-    spec: JoinSpec, routing: RoutingSpec, stream: int, batches: Iterator[pa.RecordBatch]
+    spec: JoinSpec, table: Table, stream: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[PackRow]:
-    table = make(spec, routing)
     dispatchers = [Dispatcher(spec, table, stage, stream) for stage in spec.stages]
-    first = table.units(0)
-    silent = set(range(first))
-    for batch in _gathered(batches, max(PACK_BYTES, min(MOST_BYTES, first * UNIT_BYTES))):
+    silent = set(table.active(0))
+    least = max(PACK_BYTES, min(MOST_BYTES, len(silent) * UNIT_BYTES))
+    made = {"version": table.version, "digest": table.digest}
+    for batch in _gathered(batches, least):
         for stage, dispatcher in enumerate(dispatchers):
             for unit, _, role, some in dispatcher.dispatch(batch):
-                by = unit % first
+                by = unit if stage == 0 else table.through(0, unit)
                 silent.discard(by)
                 yield wire.row(
                     stage,
@@ -49,12 +73,12 @@ def _rows(
                     by=by,
                     stream=stream,
                     role=role,
-                    version=table.version,
                     rows=some.num_rows,
                     blob=arrow.to_bytes(some),
+                    **made,
                 )
     for unit in sorted(silent):
-        yield wire.row(0, unit, Kind.HEARTBEAT, stream=stream, version=table.version)
+        yield wire.row(0, unit, Kind.HEARTBEAT, stream=stream, **made)
 
 
 def _gathered(batches: Iterator[pa.RecordBatch], least: int) -> Iterator[pa.RecordBatch]:

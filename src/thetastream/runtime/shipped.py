@@ -23,12 +23,17 @@ def router(step: str, stream: int, version: str) -> Callable[[Batches], Batches]
 
     def route_packs(batches: Batches) -> Batches:
         check()
+        from pyspark import TaskContext
+
         from thetastream.runtime.router import route
         from thetastream.runtime.worker_gc import freeze_loaded_modules
         from thetastream.spec.tree import read_step
+        from thetastream.steering.tables import tables_of
 
-        join = read_step(step)
-        yield from route(join.spec, join.routing, stream, batches)
+        join, query = read_step(step), None
+        if join.live is not None and (context := TaskContext.get()) is not None:
+            query = context.getLocalProperty("sql.streaming.queryId")
+        yield from route(join.spec, tables_of(join, query or ""), stream, batches)
         freeze_loaded_modules()
 
     return route_packs
@@ -65,8 +70,7 @@ def processor(step: str, config: Mapping[str, Any]) -> StatefulProcessor:
         from thetastream.runtime.joiner import Joiner, JoinerConfig
         from thetastream.spec.tree import read_step
 
-        join = read_step(step)
-        return Joiner(state, join.spec, join.routing, JoinerConfig(**config))
+        return Joiner(state, read_step(step), JoinerConfig(**config))
 
     return _processor(joiner)
 

@@ -29,6 +29,7 @@ from thetastream.spec import JoinSpec, result_column
 from thetastream.spec.codec import to_json
 from thetastream.spec.tree import read_step
 from thetastream.testing.duck import DuckAnalyst, DuckJoin, column_specs, query, to_duckdb
+from thetastream.topology.makers import make
 
 Within = str | tuple[str, str] | None
 Row = tuple[Any, ...]
@@ -110,7 +111,12 @@ class InProcess:
         # Through their JSON, as the workers get them.
         steps = [read_step(to_json(step)) for step in self.plan.tree.steps]
         return [
-            Runner(step.spec, step.routing, chunk_rows=self._chunk_rows, validate=True)
+            Runner(
+                step.spec,
+                make(step.spec, step.routing),
+                chunk_rows=self._chunk_rows,
+                validate=True,
+            )
             for step in steps
         ]
 
@@ -152,11 +158,11 @@ class InProcess:
     def restart(self, state: State | None = None) -> None:
         """Forget everything but the stored bytes (or those given) and go on from them."""
         stored = self.stored() if state is None else state
-        reports = [runner.reports for runner in self.runners]
-        self.runners = self._new_runners()
-        for runner, units, old in zip(self.runners, stored, reports, strict=True):
+        before, self.runners = self.runners, self._new_runners()
+        for runner, units, old in zip(self.runners, stored, before, strict=True):
             runner.state.update(units)
-            runner.reports = old
+            # What is not lost with the process: reports that were read, and files.
+            runner.reports, runner.files, runner.tables = old.reports, old.files, old.tables
 
     def stored(self) -> State:
         """A copy of what is stored, as a state store would hold it."""

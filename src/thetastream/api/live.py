@@ -1,0 +1,204 @@
+"""Joins whose routing changes while they run: the listener that hears them, and the manager."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.query import StreamingQuery
+
+from thetastream.api.caller import warn
+from thetastream.api.metrics import report_texts
+from thetastream.api.session import parallelism
+from thetastream.errors import OptionError
+from thetastream.spec import JoinTree, LiveSpec, Routing
+from thetastream.steering.directory import opened
+from thetastream.steering.files import full_path
+from thetastream.steering.lease import ManagedError
+from thetastream.steering.loop import Loop, Progress, reports_in
+from thetastream.steering.policy import Policy, Verdict
+
+_LOOPS: dict[str, Loop] = {}
+"""The loops of this process, by the paths of their control directories."""
+_HEARD: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
+"""The control directories whose batches are heard of, by session."""
+_LOCK = threading.Lock()
+
+
+def go_live(spark: SparkSession, tree: JoinTree, path: str, max_units: int | None) -> JoinTree:
+    """The joins, going by the tables of a control directory, which is made if it is new."""
+    if any(step.routing.routing is Routing.MATRIX for step in tree.steps):
+        raise OptionError(
+            "a matrix keeps copies of tuples, and cannot be changed while a query runs",
+            hint="choose another topology, or leave out control",
+        )
+    path = full_path(path)
+    partitions = parallelism(spark)[1]
+    used = max(max(step.routing.units) for step in tree.steps)
+    most = max(partitions, used) if max_units is None else max_units
+    if used > most:
+        raise OptionError(
+            f"max_units={most} is fewer than the {used} units that the join starts with",
+            hint=f"give at least {used}, or fewer units",
+        )
+    directory = opened(path)
+    directory.forget_tables()
+    known = directory.open(tree, most, time.time())
+    _recover(loop_of(path))
+    if max_units is not None:
+        directory.allow(max_units)
+    if most > partitions:
+        warn(
+            f"{most} units share {partitions} tasks: a join with more units than the shuffle has"
+            " partitions spreads its rows, but not its work",
+            hint=f'before the query starts for the first time, spark.conf.set("spark.sql.shuffle'
+            f'.partitions", "{most}")',
+        )
+    _listen(spark, path, known.control)
+    # Workers that have read tables for an earlier query read them again.
+    token = uuid.uuid4().hex
+    steps = tuple(
+        replace(step, live=LiveSpec(path=path, control=known.control, join=number, token=token))
+        for number, step in enumerate(tree.steps)
+    )
+    return replace(tree, steps=steps)
+
+
+def _recover(loop: Loop) -> None:
+    """Leave out a version that is damaged; not while another process manages the directory."""
+    try:
+        refused = loop.recover()
+    except ManagedError:
+        return
+    if refused is not None:
+        warn(f"{refused.what}; the version before it is used", hint=refused.hint)
+
+
+def loop_of(path: str) -> Loop:
+    """The loop of a control directory in this process."""
+    directory = opened(path)
+    control = directory.require().control
+    with _LOCK:
+        # Another directory may have taken the place of one that was deleted.
+        if path not in _LOOPS or _LOOPS[path].control != control:
+            _LOOPS[path] = Loop(directory, directory.tree())
+        return _LOOPS[path]
+
+
+def _listen(spark: SparkSession, path: str, control: str) -> None:
+    """Hear of the batches of a session, once for each directory."""
+    loop = loop_of(path)
+    with _LOCK:
+        heard = _HEARD.setdefault(spark, set())
+        if control in heard:
+            return
+        heard.add(control)
+    spark.streams.addListener(_Listener(loop, control))
+
+
+class _Listener(StreamingQueryListener):
+    """Tells a loop of committed batches."""
+
+    def __init__(self, loop: Loop, control: str) -> None:
+        self._loop = loop
+        self._control = control
+        self._mine: set[str] = set()
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing is known of a query before its first batch."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """A batch is committed."""
+        progress = event.progress
+        reports = reports_in(report_texts(progress.observedMetrics or {}), self._control)
+        query = str(progress.id)
+        if not reports and query not in self._mine:
+            return
+        self._mine.add(query)
+        self._loop.committed(
+            Progress(
+                query=query,
+                batch=progress.batchId,
+                at=time.time(),
+                rows_in=progress.numInputRows,
+                seconds=(progress.durationMs or {}).get("triggerExecution", 0) / 1000,
+                reports=reports,
+            )
+        )
+
+    def onQueryIdle(self, event: Any) -> None:
+        """There was nothing to do for a while."""
+        if str(event.id) in self._mine:
+            self._loop.idle()
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Somebody else may go on with the tables."""
+        if str(event.id) in self._mine:
+            self._mine.discard(str(event.id))
+            self._loop.stop()
+
+
+class Manager:
+    """Policies that decide about the routing of a query; `manage` makes one.
+
+    >>> manager = ts.manage(query, control_path, [ts.TwoPhaseScaling(measure="cpu")])
+    >>> isinstance(manager, ts.Manager)
+    True
+    >>> manager.stop()
+    """
+
+    def __init__(self, loop: Loop, policies: Sequence[Policy]) -> None:
+        self._loop = loop
+        self._policies = list(policies)
+        self._decided: list[Verdict] = []
+
+    @property
+    def decisions(self) -> list[Verdict]:
+        """What the policies have decided, oldest first."""
+        found = [one for policy in self._policies for one in self._loop.decisions(policy)]
+        return [*self._decided, *sorted(found, key=lambda one: one.at)]
+
+    def stop(self) -> None:
+        """Ask the policies no more; changes by hand go on."""
+        self._decided = self.decisions
+        self._loop.remove(self._policies)
+
+    def __enter__(self) -> Manager:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def manage(query: StreamingQuery, path: str, policies: Iterable[Policy]) -> Manager:
+    """Let policies change a running query's routing tables, until the manager is stopped.
+
+    >>> with ts.manage(query, control_path, [ts.TwoPhaseScaling(capacity=2**30)]) as manager:
+    ...     manager.decisions
+    []
+    """
+    path, chosen = full_path(path), list(policies)
+    for policy in chosen:
+        if not callable(getattr(policy, "decide", None)) or not hasattr(policy, "every"):
+            raise OptionError(
+                f"{policy!r} is not a policy", hint="a policy has name, every and decide(...)"
+            )
+    loop = loop_of(path)
+    spark = getattr(query, "_session", None) or SparkSession.getActiveSession()
+    loop.add(chosen)
+    if spark is not None:
+        _listen(spark, path, loop.directory.require().control)
+    return Manager(loop, chosen)

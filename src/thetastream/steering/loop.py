@@ -1,0 +1,391 @@
+"""The loop beside a query: hears what units report, and publishes the next version of the tables.
+
+All effects of live routing on the driver are in this file. What is to be done is decided by pure
+functions: `steps.advance` for a change that is under way, `edits.start` for what was asked for by
+hand, and policies.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from thetastream.errors import ControlError, ThetastreamError
+from thetastream.spec import JoinTree
+from thetastream.spec.codec import read
+from thetastream.steering.directory import Answer, Directory, Request
+from thetastream.steering.edits import Edit, edit_from_json, edit_to_json, start
+from thetastream.steering.lease import Lease
+from thetastream.steering.policy import Moment, Policy, Verdict, holdings_of, load_of
+from thetastream.steering.steps import Heard, advance, confirmed, leaving_units
+from thetastream.steering.version import Note, Version
+from thetastream.topology.live import Step, Transfer
+
+SAMPLES = 240
+"""Batches whose loads are kept for the plots of a status."""
+SAMPLED = ("stage", "unit", "busy", "stored_rows", "stored_bytes")
+"""What a sample says of each unit."""
+LOGGED = 200
+"""Decisions of a policy that are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """A batch that is committed."""
+
+    query: str
+    """Spark's name of the query."""
+    batch: int
+    at: float
+    rows_in: int
+    seconds: float
+    reports: tuple[tuple[int, dict[str, Any]], ...]
+    """The number of a join, and the report of one of its units; Spark may have lost some."""
+
+
+@dataclass
+class _Asked:
+    """A policy, and what it has decided."""
+
+    policy: Policy
+    log: deque[Verdict] = field(default_factory=lambda: deque(maxlen=LOGGED))
+    since_change: list[Verdict] = field(default_factory=list)
+    last: float = float("-inf")
+
+
+class Loop:
+    """Publishes for one control directory."""
+
+    def __init__(
+        self, directory: Directory, tree: JoinTree, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.directory = directory
+        self.control = directory.require().control
+        self._tree = tree
+        self._clock = clock
+        self._lease = Lease(directory.files, clock)
+        self._lock = threading.Lock()
+        self._asked: list[_Asked] = []
+        self._published: Version | None = None
+        self._samples: deque[dict[str, Any]] = deque(maxlen=SAMPLES)
+        self._confirmed = -1
+        self._ended: float | None = None
+        self.problem = ""
+        """Why nothing was published last, if something was in the way."""
+
+    # -- policies ---------------------------------------------------------------------------------
+
+    def add(self, policies: Iterable[Policy]) -> None:
+        """Ask these policies as well, from now on."""
+        with self._lock:
+            self._lease.hold()
+            self._asked += [_Asked(policy) for policy in policies]
+
+    def remove(self, policies: Iterable[Policy]) -> None:
+        """Ask these policies no more."""
+        gone = {id(policy) for policy in policies}
+        with self._lock:
+            self._asked = [one for one in self._asked if id(one.policy) not in gone]
+
+    def decisions(self, policy: Policy) -> list[Verdict]:
+        """What a policy has decided, oldest first."""
+        with self._lock:
+            for one in self._asked:
+                if one.policy is policy:
+                    return list(one.log)
+        return []
+
+    # -- events -----------------------------------------------------------------------------------
+
+    def committed(self, progress: Progress) -> None:
+        """A batch is committed."""
+        with self._lock, self._noting_problems():
+            self._committed(progress)
+
+    def idle(self) -> None:
+        """Nothing has happened for a while; what was asked for can still be answered."""
+        with self._lock, self._noting_problems():
+            self._lease.hold()
+            version = self._version()
+            if version.step is Step.SETTLED and self._confirmed >= version.version:
+                self._start_next(version)
+
+    def recover(self) -> ControlError | None:
+        """Use the version before the one in use if that is no good; why it is not.
+
+        Units that have gone by the bad one refuse the one before, so that nothing is lost.
+        """
+        with self._lock:
+            self._lease.hold()
+            number = self.directory.number()
+            try:
+                self._checked(number)
+            except ControlError as error:
+                if number == 0:
+                    raise
+                self._checked(number - 1)
+                self.directory.fall_back(number - 1)
+                self._published = None
+                return error
+            return None
+
+    def _checked(self, number: int) -> Version:
+        found = self.directory.version(number)
+        if found.control != self.control:
+            raise ControlError(
+                f"version {number} of the routing table belongs to another control directory",
+                hint="put back the control directory as it was",
+            )
+        found.validate(self._tree, f"version {number}")
+        return found
+
+    def stop(self) -> None:
+        """Let others publish."""
+        with self._lock, suppress(ThetastreamError, OSError):
+            self._confirmed, self._published, self._ended = -1, None, None
+            self._samples.clear()
+            self._lease.release()
+
+    def _noting_problems(self) -> _Noting:
+        return _Noting(self)
+
+    def _committed(self, progress: Progress) -> None:
+        self._lease.hold()
+        interval = progress.seconds
+        if self._ended is not None:
+            interval = max(progress.at - self._ended, progress.seconds)
+        self._ended = progress.at
+        if not progress.reports:
+            return
+        if not self._samples:
+            self._samples.extend(self.directory.status().get("samples", [])[-SAMPLES:])
+        known = self.directory.require()
+        if known.control != self.control:
+            raise ControlError(
+                f"the control directory {self.directory.name} is another one than before",
+                hint="put it back, or restart the query with a new checkpoint location",
+            )
+        if known.query and known.query != progress.query:
+            raise ControlError(
+                f"the control directory {self.directory.name} is in use by another query",
+                hint="give each query a control directory of its own",
+            )
+        self.directory.bind(progress.query)
+        version = self._version()
+        heard = [_heard(join, report) for join, report in progress.reports]
+        if confirmed(version, heard):
+            self._confirmed = version.version
+        following = advance(version, heard, self._tree, self._clock())
+        if following is not None:
+            self._publish(following)
+        elif version.step is Step.SETTLED and self._confirmed >= version.version:
+            moment = self._moment(version, progress, interval)
+            decided = self._ask(moment)
+            if not self._start_next(version) and decided is not None:
+                self._start_decided(version, *decided)
+        self._tell(progress, interval, heard)
+
+    def _version(self) -> Version:
+        """The version in use."""
+        number, known = self.directory.number(), self._published
+        if known is not None and known.version != number:
+            raise ControlError(
+                f"somebody else has put version {number} in the place of version {known.version}",
+                hint="let nothing but thetastream change the control directory",
+            )
+        if known is None:
+            known = self._published = self._checked(number)
+        return known
+
+    # -- changes ----------------------------------------------------------------------------------
+
+    def _publish(self, version: Version) -> None:
+        version.validate(self._tree, f"version {version.version}")
+        self.directory.publish(version)
+        self._published = version
+        if version.step is Step.SETTLED:
+            self.directory.clear_exports()
+            self.directory.clear_answers()
+            if version.note.request:
+                self.directory.answer(
+                    Answer(request=version.note.request, state="done", change=version.note.change)
+                )
+            for one in self._asked:
+                one.since_change = []
+
+    def _start_next(self, version: Version) -> bool:
+        """Begin with the oldest request that can be met; whether there was one."""
+        for request in list(self.directory.requests()):
+            if isinstance(request, Answer):
+                self.directory.answer(request)
+            elif self._answered(version, request):
+                return True
+        return False
+
+    def _answered(self, version: Version, request: Request) -> bool:
+        """Answer a request; whether it changes anything."""
+        try:
+            change = self._start(
+                version, request.edit, by=request.by, why=request.why, request=request.id
+            )
+        except ControlError as error:
+            refusal = Answer(request=request.id, state="refused", what=error.what, hint=error.hint)
+            self.directory.answer(refusal)
+            return False
+        state = "nothing" if change is None else "started"
+        self.directory.answer(Answer(request=request.id, state=state, change=change or 0))
+        return change is not None
+
+    def _start(
+        self, version: Version, edit: Edit, *, by: str, why: str, request: str = ""
+    ) -> int | None:
+        """The number of the change that begins; None if everything is so already."""
+        known = self.directory.require()
+        note = Note(
+            change=version.note.change + 1,
+            by=by,
+            why=why,
+            request=request,
+            what=edit_to_json(edit),
+        )
+        allowed = replace(version, max_units=known.max_units)
+        following = start(allowed, edit, self._tree, note, self._clock())
+        if following is None:
+            return None
+        self._publish(replace(following, previous=version.digest).lived())
+        return note.change
+
+    def _start_decided(self, version: Version, asked: _Asked, verdict: Verdict) -> None:
+        """Begin with what a policy wants, if that is possible."""
+        if verdict.edit is None:
+            return
+        try:
+            self._start(version, verdict.edit, by=asked.policy.name, why=verdict.why)
+        except ControlError as error:
+            asked.log.append(Verdict(why=f"refused: {error.what}", at=verdict.at))
+
+    def _moment(self, version: Version, progress: Progress, interval: float) -> Moment:
+        return Moment(
+            at=progress.at,
+            batch=progress.batch,
+            interval=interval,
+            loads=tuple(load_of(join, report) for join, report in progress.reports),
+            holdings=holdings_of(version, self._tree),
+            max_units=self.directory.require().max_units,
+        )
+
+    def _ask(self, moment: Moment) -> tuple[_Asked, Verdict] | None:
+        """What the policies that are due decide; the first that wants a change gets it."""
+        found: tuple[_Asked, Verdict] | None = None
+        for one in self._asked:
+            if moment.at - one.last < one.policy.every:
+                continue
+            one.last = moment.at
+            try:
+                decision = one.policy.decide(moment, list(one.since_change))
+                if decision.edit is not None:
+                    edit_from_json(edit_to_json(decision.edit))
+            except Exception as error:  # a policy is the user's own code
+                decision = Verdict(why=f"the policy failed: {type(error).__name__}: {error}")
+            decision = replace(decision, at=moment.at)
+            one.log.append(decision)
+            one.since_change = [*one.since_change, decision][-LOGGED:]
+            if found is None and decision.edit is not None:
+                found = one, decision
+        return found
+
+    # -- for people -------------------------------------------------------------------------------
+
+    def tell_problem(self) -> None:
+        """Let the status say what is in the way."""
+        with suppress(ThetastreamError, OSError):
+            self.directory.set_status(self.directory.status() | {"problem": self.problem})
+
+    def _tell(self, progress: Progress, interval: float, heard: Sequence[Heard]) -> None:
+        version = self._published
+        if version is None:
+            return
+        leaving = leaving_units(version, self._tree)
+        sample = {
+            "batch": progress.batch,
+            "at": progress.at,
+            "rows_in": progress.rows_in,
+            "seconds": progress.seconds,
+            "version": version.version,
+            "units": [
+                [join, *(round(report[name], 4) for name in SAMPLED)]
+                for join, report in progress.reports
+            ],
+        }
+        self._samples.append(sample)
+        self.directory.set_status(
+            {
+                "batch": progress.batch,
+                "at": progress.at,
+                "interval": interval,
+                "confirmed": self._confirmed,
+                "draining": [
+                    [one.join, one.stage, one.unit, one.draining, one.to_export]
+                    for one in heard
+                    if (one.join, one.stage, one.unit) in leaving
+                ],
+                "problem": "",
+                "samples": list(self._samples),
+            }
+        )
+
+
+class _Noting:
+    """Keeps a problem for the status: the query itself goes on."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if error is None:
+            self._loop.problem = ""
+            return False
+        if not isinstance(error, Exception):
+            return False
+        said = (
+            error.what
+            if isinstance(error, ThetastreamError)
+            else f"{type(error).__name__}: {error}"
+        )
+        if said != self._loop.problem:
+            self._loop.problem = said
+            self._loop.tell_problem()
+        return True
+
+
+def _heard(join: int, report: dict[str, Any]) -> Heard:
+    return Heard(
+        join=join,
+        stage=int(report["stage"]),
+        unit=int(report["unit"]),
+        version=int(report["version"]),
+        draining=int(report["draining"]),
+        to_export=int(report["to_export"]),
+        pending=bool(report["pending"]),
+        transfers=tuple(read(Transfer, one) for one in report["transfers"]),
+    )
+
+
+def reports_in(texts: Iterable[str], control: str) -> tuple[tuple[int, dict[str, Any]], ...]:
+    """The reports of a batch that are of a control directory's joins, each once: a stage that Spark
+    ran again reports again."""
+    found: dict[tuple[int, int, int], dict[str, Any]] = {}
+    for text in texts:
+        report = json.loads(text)
+        if report.get("control") == control:
+            found[report["join"], report["stage"], report["unit"]] = report
+    return tuple((place[0], report) for place, report in sorted(found.items()))

@@ -1,0 +1,263 @@
+"""One version of a query's routing tables, as a text that a person can read, and back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from thetastream.errors import ControlError, ThetastreamError
+from thetastream.spec import JoinSpec, JoinTree, RoutingSpec
+from thetastream.spec.codec import read
+from thetastream.topology.live import Live, Step, Transfer
+from thetastream.topology.makers import make
+from thetastream.topology.table import Placement, Table
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """Why a version was made."""
+
+    change: int = 0
+    """The number of the change that it is a step of; the first table is change 0."""
+    by: str = "join"
+    """Who asked for the change: `hand`, or the name of a policy."""
+    why: str = "the first table"
+    request: str = ""
+    """The request that it answers."""
+    what: dict[str, Any] = field(default_factory=dict)
+    """The edit, as it was asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """The tables of all joins of a query."""
+
+    control: str
+    """The control directory that it is from."""
+    version: int
+    step: Step
+    max_units: int
+    joins: tuple[Table, ...]
+    note: Note
+    at: float
+    """When it was made, in seconds since 1970."""
+    previous: int = 0
+    """The digest of the version before."""
+
+    @cached_property
+    def digest(self) -> int:
+        """What tells it apart from other versions of its number."""
+        return _digest(_checksum(self.to_json()))
+
+    def to_json(self) -> dict[str, Any]:
+        """All that it says, but for its checksum."""
+        return {
+            "format": FORMAT,
+            "control": self.control,
+            "version": self.version,
+            "previous": self.previous,
+            "step": self.step.value,
+            "max_units": self.max_units,
+            "at": self.at,
+            "note": asdict(self.note),
+            "joins": [_join_to_json(table) for table in self.joins],
+        }
+
+    def to_text(self) -> str:
+        """The version as it is stored."""
+        raw = self.to_json()
+        lines = [f" {json.dumps(name)}: {json.dumps(value)}" for name, value in raw.items()]
+        lines.append(f' "checksum": "{_checksum(raw)}"')
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+    @classmethod
+    def from_text(cls, text: str, where: str) -> Version:
+        """The version that `to_text` wrote; `where` it was read, for errors."""
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            if raw["format"] != FORMAT:
+                raise _refused(where, f"it has format {raw['format']}; this release reads {FORMAT}")
+            checksum = raw.pop("checksum")
+            if checksum != _checksum(raw):
+                raise _refused(where, "its checksum is not that of its content")
+            return cls(
+                control=raw["control"],
+                version=raw["version"],
+                step=Step(raw["step"]),
+                max_units=raw["max_units"],
+                joins=tuple(_join_from_json(one) for one in raw["joins"]),
+                note=read(Note, raw["note"]),
+                at=float(raw["at"]),
+                previous=raw["previous"],
+            ).lived()
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            if isinstance(error, ThetastreamError):
+                raise
+            raise _refused(where, f"{type(error).__name__}: {error}") from error
+
+    def lived(self) -> Version:
+        """The same, its tables knowing which version they are of."""
+        joins = []
+        for table in self.joins:
+            known = table.live
+            live = Live(
+                control=self.control,
+                version=self.version,
+                step=self.step,
+                max_units=self.max_units,
+                since=known.since if known is not None else _all_since(table),
+                previous=self.previous,
+                transfers=known.transfers if known is not None else (),
+            )
+            joins.append(replace(table, live=live))
+        found = replace(self, joins=tuple(joins))
+        digest = found.digest
+        lived = tuple(replace(one, live=replace(one.live, digest=digest)) for one in joins)  # type: ignore[type-var]
+        return replace(self, joins=lived)
+
+    def validate(self, tree: JoinTree, where: str) -> None:
+        """Refuse tables that do not fit the joins."""
+        if len(self.joins) != len(tree.steps):
+            raise _refused(
+                where, f"it is for {len(self.joins)} joins, and there are {len(tree.steps)}"
+            )
+        for number, step in enumerate(tree.steps):
+            self.table(number, step.spec, where)
+
+    def table(self, join: int, spec: JoinSpec, where: str) -> Table:
+        """The table of one of the joins, checked."""
+        if not 0 <= join < len(self.joins):
+            raise _refused(where, f"it has no table of join {join}")
+        try:
+            self.joins[join].validate(spec)
+        except ThetastreamError as error:
+            raise _refused(where, error.what) from error
+        return self.joins[join]
+
+
+def first_version(control: str, tree: JoinTree, max_units: int, at: float) -> Version:
+    """The version with which a query starts."""
+    joins = tuple(make(step.spec, step.routing) for step in tree.steps)
+    found = Version(
+        control=control,
+        version=0,
+        step=Step.SETTLED,
+        max_units=max_units,
+        joins=joins,
+        note=Note(),
+        at=at,
+    ).lived()
+    found.validate(tree, "the first table")
+    return found
+
+
+def _all_since(table: Table) -> tuple[tuple[int, ...], ...]:
+    return tuple((0,) * table.units(stage) for stage in range(len(table.stages)))
+
+
+def _refused(where: str, why: str) -> ControlError:
+    return ControlError(
+        f"a routing table is refused: {where}",
+        detail=f"  {why}",
+        hint="put back the file as it was written; tables are changed with ts.control(...) or"
+        " thetastream control",
+    )
+
+
+def _checksum(raw: dict[str, Any]) -> str:
+    text = json.dumps(raw, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest(checksum: str) -> int:
+    """A positive number of 63 bits."""
+    return int(checksum[:16], 16) >> 1
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def _join_to_json(table: Table) -> dict[str, Any]:
+    live = table.live
+    since = live.since if live is not None else _all_since(table)
+    return {
+        "routing": asdict(table.made),
+        "stages": [
+            {"since": list(units), "stores": [_placement_to_json(one) for one in placements]}
+            for units, placements in zip(since, table.stages, strict=True)
+        ],
+        "transfers": [asdict(one) for one in (live.transfers if live is not None else ())],
+    }
+
+
+def _join_from_json(raw: dict[str, Any]) -> Table:
+    stages = raw["stages"]
+    live = Live(
+        control="",
+        version=0,
+        step=Step.SETTLED,
+        max_units=1,
+        since=tuple(tuple(int(one) for one in stage["since"]) for stage in stages),
+        transfers=tuple(read(Transfer, one) for one in raw["transfers"]),
+    )
+    return Table(
+        tuple(tuple(_placement_from_json(one) for one in stage["stores"]) for stage in stages),
+        read(RoutingSpec, raw["routing"]),
+        live=live,
+    )
+
+
+def _placement_to_json(placement: Placement) -> dict[str, Any]:
+    return {
+        "lines": [list(line) for line in placement.lines],
+        "stored": _ranges(placement.assigned),
+        "visited": _ranges(placement.visited),
+        "planned": _ranges(placement.planned),
+        "switched": placement.switched,
+        "moves": placement.moves,
+        "left": list(placement.left),
+    }
+
+
+def _placement_from_json(raw: dict[str, Any]) -> Placement:
+    return Placement(
+        lines=tuple(tuple(int(unit) for unit in line) for line in raw["lines"]),
+        assigned=_numbers(raw["stored"]),
+        visited=_numbers(raw["visited"]),
+        planned=_numbers(raw["planned"]),
+        switched=int(raw["switched"]),
+        moves=bool(raw["moves"]),
+        left=tuple(int(unit) for unit in raw["left"]),
+    )
+
+
+def _ranges(chosen: Sequence[int]) -> list[list[int]]:
+    """Lines of groups as [first group, last group, line]."""
+    if not chosen:
+        return []
+    lines = np.array(chosen)
+    starts = np.flatnonzero(np.r_[True, lines[1:] != lines[:-1]])
+    ends = np.r_[starts[1:], len(lines)] - 1
+    found: list[list[int]] = np.column_stack([starts, ends, lines[starts]]).tolist()
+    return found
+
+
+def _numbers(ranges: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    found: list[int] = []
+    for first, last, line in ranges:
+        if first != len(found) or not first <= last < MOST_GROUPS:
+            raise ValueError("groups are listed in their order, each once")
+        found += [int(line)] * (last - first + 1)
+    return tuple(found)
+
+
+MOST_GROUPS = 1 << 20
+"""Groups that a table may place: a damaged file does not fill the memory."""
