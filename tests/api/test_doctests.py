@@ -1,13 +1,15 @@
 """The examples in the docstrings of public names, run as they stand there.
 
 They call the package `ts`. `orders` and `rides` are streams, `spark` is their session, and `query`
-is a join of them that has read all there is.
+is a join of them that has read all there is. Its routing is live: `control_path` is its control
+directory. `folder` is for files.
 """
 
 from __future__ import annotations
 
 import doctest
 import sys
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -37,9 +39,21 @@ def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
         "orders": read.schema(ORDERS).parquet(str(folder / "orders")),
         "rides": read.schema(RIDES).parquet(str(folder / "rides")),
     }
-    joined = ts.streams(**streams).join("orders.x = rides.x", within="1 hour", delay="1 minute")
+    control_path = str(folder / "control")
+    joined = ts.streams(**streams).join(
+        "orders.x = rides.x",
+        within="1 hour",
+        delay="1 minute",
+        options=ts.JoinOptions(control=control_path, units=2, max_units=2),
+    )
     query = drain(joined, folder)
-    return {"ts": ts, "spark": spark, "query": query, **streams}
+    # Spark tells of a batch a moment after it is done.
+    end = monotonic() + 30
+    while ts.control(control_path).status().batch is None:
+        assert monotonic() < end, "the query was not heard of"
+        sleep(0.02)
+    known = {"spark": spark, "query": query, "control_path": control_path, "folder": folder}
+    return {"ts": ts, **known, **streams}
 
 
 def examples(name: str) -> list[doctest.DocTest]:

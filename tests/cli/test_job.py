@@ -15,6 +15,8 @@ from thetastream.cli.main import DONE, NO_SPARK, WRONG, main, parser
 from thetastream.cli.main import WORKLOADS as OFFERED
 from thetastream.cli.start import own_error
 from thetastream.errors import JobError
+from thetastream.steering.policy import Holding, Load, Moment
+from thetastream.steering.scaling import TwoPhaseScaling
 from thetastream.workloads import WORKLOADS
 
 TOML = """
@@ -79,7 +81,80 @@ WHERE x.value = y.value
     assert job.streams["a"].format == "rate"
 
 
+CONTROL = """
+[control]
+path = "control"
+max_units = 8
+[control.scaling]
+capacity = "512 MB"
+high = 0.9
+patience = 2
+every = "30 seconds"
+[options]
+"""
+LIVE = TOML.replace("[options]", CONTROL)
+
+
+def test_a_job_that_is_scaled_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVERS", "broker:9092")
+    job = load(written(tmp_path, LIVE))
+    assert job.join.control == str(tmp_path / "control")
+    assert job.join.max_units == 8
+    assert isinstance(job.scaling, TwoPhaseScaling)
+    assert job.scaling.every == 30.0
+    load_of = Load(join=0, stage=0, unit=0, stored_bytes=470_000_000)
+    held = Holding(stream="a", join=0, stage=0, units=(0,))
+    moment = Moment(at=0, batch=1, interval=1, loads=(load_of,), holdings=(held,), max_units=8)
+    assert job.scaling.decide(moment, []).why.startswith("a: load 0.92 is above 0.90")
+    plain = load(written(tmp_path, LIVE.split("[control.scaling]")[0], "plain.toml"))
+    assert plain.join.control == str(tmp_path / "control")
+    assert plain.scaling is None
+    there = LIVE.replace('path = "control"', 'path = "s3://bucket/rides"')
+    assert load(written(tmp_path, there)).join.control == "s3://bucket/rides"
+    assert load(written(tmp_path, TOML)).join.control is None
+
+
+@pytest.mark.parametrize(
+    ("size", "found"),
+    [
+        ("512", 512.0),
+        ('"512 B"', 512.0),
+        ('"2 KB"', 2000.0),
+        ('"1.5 GiB"', 1.5 * 1024**3),
+        ('"3mb"', 3_000_000.0),
+    ],
+)
+def test_sizes(tmp_path: Path, size: str, found: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVERS", "broker:9092")
+    job = load(written(tmp_path, LIVE.replace('"512 MB"', size)))
+    assert job.scaling is not None
+    load_of = Load(join=0, stage=0, unit=0, stored_bytes=round(found / 2))
+    held = Holding(stream="a", join=0, stage=0, units=(0,))
+    moment = Moment(at=0, batch=1, interval=1, loads=(load_of,), holdings=(held,), max_units=8)
+    assert job.scaling.decide(moment, []).why.startswith("a: load 0.50 is between")
+
+
 BROKEN = [
+    (LIVE.replace('path = "control"', ""), "[control] has no path"),
+    (LIVE.replace("max_units", "max_unit"), "did you mean 'max_units'"),
+    (LIVE.replace("max_units = 8", "max_units = 0"), "not a number of units"),
+    (LIVE.replace("patience", "patiense"), "did you mean 'patience'"),
+    (LIVE.replace("512 MB", "a lot"), "is not a size"),
+    (LIVE.replace('capacity = "512 MB"', ""), "is not a number of bytes"),
+    (LIVE.replace("high = 0.9", "high = 0.1"), "not in this order"),
+    (LIVE.replace("high = 0.9", 'high = "0.9"'), "is not a number"),
+    (LIVE.replace("patience = 2", "patience = 2.5"), "is not a whole number"),
+    (LIVE.replace("30 seconds", "later"), "not a length of time"),
+    (LIVE.replace("high = 0.9", "measure = 1"), "is not text"),
+    (TOML.replace("units = [2, 3]", 'control = "control"'), "write a table [control]"),
+    (
+        TOML.replace("[options]", "control = 1\n[options]").replace(
+            "control = 1\n", "[control]\nscaling = 1\npath = 'c'\n"
+        ),
+        "is not a table",
+    ),
     ("checkpoint = ", "not valid TOML"),
     (TOML.replace("checkpoint", "checkpont"), "did you mean 'checkpoint'"),
     (TOML.replace("units", "unit"), "did you mean 'units'"),

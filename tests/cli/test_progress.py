@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 from datetime import UTC, datetime
 
 import pytest
 
-from thetastream.cli.progress import Totals, still_open
+import thetastream as ts
+from thetastream.cli.progress import Json, Totals, still_open
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -27,3 +30,37 @@ def test_what_is_still_open(
 ) -> None:
     said = still_open(totals, windowed=windowed, grouped=grouped)
     assert said is None if words is None else words in (said or "")
+
+
+def test_a_batch_for_machines_has_its_streams() -> None:
+    orders = ts.StreamLoad(stream="orders", rows_in=4, late=1, newest=NOON, watermark=None)
+    batch = ts.BatchMetrics(
+        batch=3,
+        rows_in=4,
+        seconds=0.5,
+        results=2,
+        late=1,
+        stored_rows=9,
+        stored_bytes=99,
+        watermark=NOON,
+        newest=NOON,
+        streams=(orders,),
+        units=(),
+    )
+    out = io.StringIO()
+    Json(out).batch(batch)
+    found = json.loads(out.getvalue())
+    assert list(found) == [
+        *("batch", "rows_in", "seconds", "results", "late", "stored_rows", "stored_bytes"),
+        *("watermark", "lag", "busy", "streams"),
+    ]
+    assert found["watermark"] == "2026-01-01T12:00:00+00:00"
+    assert found["streams"] == [
+        {
+            "stream": "orders",
+            "rows_in": 4,
+            "late": 1,
+            "newest": "2026-01-01T12:00:00+00:00",
+            "watermark": None,
+        }
+    ]

@@ -320,6 +320,45 @@ def test_rows_that_are_late_are_told_at_the_end(
     assert "stored rows can still match later rows" in said
 
 
+LIVE = """
+[control]
+path = "control"
+max_units = 2
+[control.scaling]
+capacity = "1 B"
+patience = 1
+every = 0
+[options]
+units = 1
+"""
+
+
+def test_a_job_that_is_scaled_while_it_runs(
+    spark: SparkSession, job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = job.read_text().replace("options.full_history = true\n", "")
+    job.write_text(f"{text}{LIVE}full_history = true\n")
+    control = job.parent / "control"
+    assert main(["check", str(job)]) == DONE
+    assert not control.exists()
+    assert main(["explain", str(job)]) == DONE
+    assert "routing tables" in capsys.readouterr().out
+    assert main(["run", str(job), "--json"]) == DONE
+    first = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert [(one["stream"], one["rows_in"]) for one in first["streams"]] == [("r", 200), ("s", 200)]
+    assert written(job.parent / "out", "a, b") == expected(job.parent)
+    # One unit is more than full with any row at all: there was a decision.
+    assert main(["control", str(control), "history", "--json"]) == DONE
+    changes = json.loads(capsys.readouterr().out)["changes"]
+    assert [change["by"] for change in changes[:2]] == ["join", "two-phase scaling"]
+    assert changes[1]["what"].startswith("scale to 2 units")
+    # The directory is this query's: another one must not use it.
+    job.write_text(job.read_text().replace("<= 2", "<= 3").replace('"checkpoint"', '"new"'))
+    for command in ("check", "run"):
+        assert main([command, str(job)]) == OTHER_QUERY
+        assert "belongs to another query" in capsys.readouterr().err
+
+
 def test_a_full_history_is_told_without_a_line_of_python(
     spark: SparkSession, job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

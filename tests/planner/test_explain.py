@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -305,3 +306,21 @@ def test_a_matrix_has_a_limit(plan: Callable[..., Plan]) -> None:
     with pytest.raises(OptionError, match="matrix of 1024 by 2"):
         plan("r.id = s.id", options={"topology": "matrix", "units": (1024, 2)})
     assert plan("r.id = s.id", options={"topology": "matrix", "units": (32, 32)})
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_live_routing_is_explained(count: int, plan: Callable[..., Plan]) -> None:
+    names = "abcd"[:count]
+    streams = {name: [ColumnSpec(name="k", type="int")] for name in names}
+    text = " AND ".join(f"{a}.k = {b}.k" for a, b in itertools.pairwise(names))
+    given = {"units": 2, "full_history": True}
+    options = {**given, "control": "s3://user:secret@bucket/rides", "max_units": 8}
+    found = plan(text, streams=streams, options=options)
+    assert found.decisions[-1].choice == "live"
+    assert str(found).count("routing tables") == 1
+    assert "at most 8 units; kept in s3://bucket/rides" in str(found)
+    assert "a live one can change while the query runs" in str(found)
+    assert "secret" not in str(found) + found._repr_html_()
+    shuffled = plan(text, streams=streams, options={**given, "control": "rides"})
+    assert "as many units as the shuffle has partitions" in str(shuffled)
+    assert "routing tables" not in str(plan(text, streams=streams, options=given))

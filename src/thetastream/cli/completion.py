@@ -15,6 +15,11 @@ from thetastream.errors import SettingError
 SHELLS = ("bash", "zsh", "fish")
 
 
+def folder(text: str) -> str:
+    """The type of an argument that is a folder or its URI: a Path would not keep the latter."""
+    return text
+
+
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
     """The script for a shell: `eval "$(thetastream completion bash)"`."""
     try:
@@ -25,9 +30,11 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
             hint="pip install shtab",
         ) from missing
     for argument in _arguments(parser):
+        # shtab reads this from the argument; argparse itself does not know of it.
         if argument.type is Path:
-            # shtab reads this from the argument; argparse itself does not know of it.
             argument.complete = shtab.FILE  # type: ignore[attr-defined]
+        elif argument.type is folder:
+            argument.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
     return shtab.complete(parser, shell) + "\n"
 
 

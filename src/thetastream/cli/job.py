@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import os
 import re
 import tomllib
@@ -25,9 +26,11 @@ from typing import Any
 from thetastream.errors import JobError, OptionError, WindowError
 from thetastream.options import JoinOptions
 from thetastream.planner import parse_duration
+from thetastream.steering.scaling import TwoPhaseScaling
 
 FILE_FORMATS = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
 OUTPUT_MODES = ("append", "update", "complete")
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(B|[KMGT]i?B)\s*", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -69,6 +72,8 @@ class Job:
     output_mode: str = "append"
     delay: str | None = None
     join: JoinOptions = field(default_factory=JoinOptions)
+    scaling: TwoPhaseScaling | None = None
+    """What scales the join while it runs."""
     cores: int | None = None
     memory: str = "4g"
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -117,7 +122,8 @@ class _Reader:
 
     def job(self) -> Job:
         raw = self.raw
-        known = {item.name for item in dataclasses.fields(Job)} - {"file", "join"} | {"options"}
+        known = {item.name for item in dataclasses.fields(Job)} - {"file", "join", "scaling"}
+        known |= {"control", "options"}
         if self.query is not None:
             known -= {"query"}
         self._no_others(raw, known - {"cores", "memory"}, "the job")
@@ -136,6 +142,7 @@ class _Reader:
         cores, memory = spark.pop("cores", None), spark.pop("memory", "4g")
         if cores is not None and (isinstance(cores, bool) or not isinstance(cores, int)):
             raise self._error(f"cores = {cores!r} is not a number", "write cores = 4")
+        live, scaling = self._control(raw)
         return Job(
             file=self.file,
             name=self._text(raw, "name", "the job", self.file.stem),
@@ -146,7 +153,8 @@ class _Reader:
             trigger=self._trigger(self._text(raw, "trigger", "the job", "continuous")),
             output_mode=self._mode(self._text(raw, "output_mode", "the job", "append")),
             delay=self._delay(raw.get("delay")),
-            join=self._join(self._table(raw, "options", "the job")),
+            join=self._join(self._table(raw, "options", "the job"), live),
+            scaling=scaling,
             cores=cores,
             memory=str(memory),
             spark=self._settings(spark, "[spark]"),
@@ -188,14 +196,72 @@ class _Reader:
             options=self._settings(self._table(raw, "options", "[sink]"), "[sink] options"),
         )
 
-    def _join(self, raw: dict[str, Any]) -> JoinOptions:
+    def _control(self, raw: dict[str, Any]) -> tuple[dict[str, Any], TwoPhaseScaling | None]:
+        """The options of a join whose routing is live, and what scales it."""
+        if "control" not in raw:
+            return {}, None
+        where = "[control]"
+        table = self._table(raw, "control", "the job")
+        self._no_others(table, {"path", "max_units", "scaling"}, where)
+        live = {"control": self._path(self._text(table, "path", where))}
+        if "max_units" in table:
+            live["max_units"] = table["max_units"]
+        scaling = None
+        if "scaling" in table:
+            scaling = self._scaling(self._table(table, "scaling", where))
+        return live, scaling
+
+    def _scaling(self, raw: dict[str, Any]) -> TwoPhaseScaling:
+        where = "[control.scaling]"
+        self._no_others(raw, set(inspect.signature(TwoPhaseScaling).parameters), where)
+        values = dict(raw)
+        if isinstance(values.get("capacity"), str):
+            values["capacity"] = self._size(self._expanded(values["capacity"]), where)
+        if isinstance(values.get("every"), str):
+            try:
+                values["every"] = parse_duration(values["every"], "every") / 1_000_000
+            except WindowError as error:
+                raise self._error(f"{where}: {error.what}", error.hint) from None
+        whole = {"patience", "least", "most"}
+        for name, value in values.items():
+            right = int if name in whole else str if name == "measure" else int | float
+            if isinstance(value, bool) or not isinstance(value, right):
+                kind = "a whole number" if name in whole else "a number"
+                raise self._error(
+                    f"{name} = {value!r} of {where} is not {'text' if right is str else kind}",
+                    'write measure = "bytes"' if right is str else f"write {name} = 1",
+                )
+        try:
+            return TwoPhaseScaling(**values)
+        except OptionError as error:
+            raise self._error(f"{where}: {error.what}", error.hint) from None
+
+    def _size(self, text: str, where: str) -> float:
+        """Bytes, from a text such as "512 MB" or "2 GiB"."""
+        found = _SIZE.fullmatch(text)
+        if found is None:
+            raise self._error(
+                f"capacity = {text!r} of {where} is not a size",
+                'write a number of bytes, or a text such as "512 MB" or "2 GiB"',
+            )
+        unit = found[2].upper()
+        power = "BKMGT".index(unit[0])
+        return float(found[1]) * (1024.0 if "I" in unit else 1000.0) ** power
+
+    def _join(self, raw: dict[str, Any], live: dict[str, Any]) -> JoinOptions:
         known = {item.name for item in dataclasses.fields(JoinOptions)}
-        self._no_others(raw, known, "[options]")
+        for name in ("control", "max_units"):
+            if name in raw:
+                raise self._error(
+                    f"[options] has no option {name!r}",
+                    'write a table [control] with path = "..." and max_units = ...',
+                )
+        self._no_others(raw, known - {"control", "max_units"}, "[options]")
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()
         }
         try:
-            return JoinOptions(**values)
+            return JoinOptions(**values, **live)
         except OptionError as error:
             raise self._error(f"[options]: {error.what}", error.hint) from None
         except TypeError as error:

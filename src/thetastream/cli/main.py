@@ -2,7 +2,8 @@
 
 Exit codes: 0 done, or stopped cleanly on request; 1 the query failed while running; 2 the job,
 the query or the command line is wrong; 3 Spark or a package is missing or cannot start; 4 the
-checkpoint belongs to another query; 130 stopped at once, by a second Ctrl-C.
+checkpoint or the control directory belongs to another query, or cannot be used; 130 stopped at
+once, by a second Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from thetastream.cli import completion
+from thetastream.cli import completion, control
 from thetastream.cli.job import Job, load
 from thetastream.errors import JobError, SettingError, StateError, ThetastreamError
 from thetastream.version import VERSION
@@ -41,9 +42,11 @@ A job names its streams, a query, a sink and a checkpoint:
   path = "out"
 
 exit codes: 0 done, or stopped on request; 1 the query failed while running; 2 the job is wrong;
-3 Spark, Java or a package is missing; 4 the checkpoint belongs to another query; 130 stopped by a
-second Ctrl-C
+3 Spark, Java or a package is missing; 4 the checkpoint or the control directory belongs to another
+query; 130 stopped by a second Ctrl-C
 """
+_STATE_ERRORS = ("ControlError", "FingerprintError", "ManifestVersionError")
+"""Failures of a query whose cause is its checkpoint or its control directory."""
 WORKLOADS = ("city", "zipf", "bmodel", "fares", "power", "gps", "tpch")
 
 
@@ -94,6 +97,7 @@ def parser() -> argparse.ArgumentParser:
         "--every", type=float, metavar="SECONDS", help="seconds between two files of a stream"
     )
     generate.add_argument("--scale", type=float, default=0.01, help="scale factor of TPC-H")
+    control.add_parser(commands)
     for name, about in (
         ("demo", "join two live streams, check the result, write a report"),
         ("bench", "compare with Spark's own join (thetastream bench --help)"),
@@ -115,6 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if chosen.command == "completion":
             print(completion.script(top, chosen.shell), end="")
             return DONE
+        if chosen.command == "control":
+            return control.run(chosen)
         if chosen.command == "generate":
             from thetastream.cli.generate import generate
 
@@ -175,7 +181,8 @@ def _carry_out(prepared: Any, chosen: argparse.Namespace) -> int:
     prepared.check_checkpoint()
     if chosen.command == "check":
         # Building the result meets everything that running it would meet first.
-        prepared.result()
+        prepared.check_control()
+        prepared.result(live=False)
         file = prepared.job.file
         print(f"{file}: the streams, the query, its mode and its checkpoint are fine")
         return DONE
@@ -209,11 +216,14 @@ def _run(prepared: Any, *, as_json: bool) -> int:
     stop = _Stop()
     with stop:
         query = prepared.start()
+        manager = prepared.manage(query)
         view = progress.best_view(sys.stdout, as_json=as_json)
         try:
             totals = progress.follow(query, view, stop.asked)
         finally:
             view.close()
+            if manager is not None:
+                manager.stop()
     failure = query.exception()
     if failure is not None:
         text = str(failure)
@@ -226,7 +236,7 @@ def _run(prepared: Any, *, as_json: bool) -> int:
             "What to do: fix the cause and run the job again; it continues where it stopped",
             file=sys.stderr,
         )
-        state = known is not None and known[0] in ("FingerprintError", "ManifestVersionError")
+        state = known is not None and known[0] in _STATE_ERRORS
         return OTHER_QUERY if state else FAILED
     if stop.asked():
         progress.announce(

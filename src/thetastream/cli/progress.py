@@ -45,11 +45,25 @@ class Json(View):
             "late": batch.late,
             "stored_rows": batch.stored_rows,
             "stored_bytes": batch.stored_bytes,
-            "watermark": None if batch.watermark is None else batch.watermark.isoformat(),
+            "watermark": _iso(batch.watermark),
             "lag": batch.lag,
             "busy": [unit.busy for unit in batch.units],
+            "streams": [
+                {
+                    "stream": stream.stream,
+                    "rows_in": stream.rows_in,
+                    "late": stream.late,
+                    "newest": _iso(stream.newest),
+                    "watermark": _iso(stream.watermark),
+                }
+                for stream in batch.streams
+            ],
         }
         print(json.dumps(fields), file=self.out, flush=True)
+
+
+def _iso(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()
 
 
 class Live(View):

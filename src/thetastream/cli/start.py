@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import re
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +17,8 @@ from thetastream.cli.job import FILE_FORMATS, Job, Source, local_path
 from thetastream.engine.manifest import compare
 from thetastream.errors import JobError, ThetastreamError
 from thetastream.planner import AGGREGATION, TIME_WINDOW, Plan, parse_duration, suggestion
+from thetastream.steering.directory import Directory
+from thetastream.steering.files import full_path
 
 KNOWN_SINKS = FILE_FORMATS | {"console", "kafka", "memory", "noop"}
 OWNER = "thetastream-job.json"
@@ -73,11 +76,32 @@ class Prepared:
                 hint="check format, schema and options; a folder without files needs a schema",
             ) from None
 
-    def result(self) -> DataFrame:
-        """The query's result, not started."""
+    def result(self, *, live: bool = True) -> DataFrame:
+        """The query's result, not started; unless it is `live`, without its control directory."""
+        options = self.job.join
+        if not live:
+            options = replace(options, control=None, max_units=None)
         return self._streams.sql(
-            self.job.query, delay=self.job.delay, time=self._time or None, options=self.job.join
+            self.job.query, delay=self.job.delay, time=self._time or None, options=options
         )
+
+    def check_control(self) -> None:
+        """Refuse a control directory of another query; one that does not exist is not made."""
+        if self.job.join.control is None:
+            return
+        directory = Directory(full_path(self.job.join.control))
+        if directory.belongs() is not None:
+            directory.open(self.plan.tree, 1, 0.0)
+
+    def manage(self, query: StreamingQuery) -> ts.Manager | None:
+        """Let the job's policy scale the query, if it has one."""
+        if self.job.scaling is None or self.job.join.control is None:
+            return None
+        try:
+            return ts.manage(query, self.job.join.control, [self.job.scaling])
+        except ThetastreamError:
+            query.stop()
+            raise
 
     @property
     def writes_windows(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from thetastream.errors import OptionError
 from thetastream.options import JoinOptions
@@ -12,6 +13,7 @@ from thetastream.planner.keys import Scope
 from thetastream.planner.names import EVERYTHING, Carried, Names
 from thetastream.planner.parser import parse_predicate
 from thetastream.planner.plan import Plan
+from thetastream.planner.report import Decision
 from thetastream.planner.request import Request, named_times
 from thetastream.planner.three import plan_three
 from thetastream.planner.tree import plan_steps
@@ -19,6 +21,7 @@ from thetastream.planner.two import plan_two
 from thetastream.planner.types import Analyst
 from thetastream.planner.window import Within
 from thetastream.spec import ColumnSpec
+from thetastream.steering.files import without_secrets
 
 
 def plan_join(
@@ -62,6 +65,33 @@ def plan_any(
     `timed` says that the results need the time of their newest member; `verify` lets the units of
     two streams compare what was hashed, instead of Spark on each result.
     """
+    plan = _planned(tree, scope, request, carried, timed=timed, verify=verify)
+    if request.options.control is None:
+        return plan
+    return replace(plan, decisions=(*plan.decisions, _live(request.options)))
+
+
+def _live(options: JoinOptions) -> Decision:
+    most = "as many units as the shuffle has partitions"
+    if options.max_units is not None:
+        most = f"{options.max_units} units"
+    return Decision(
+        "routing tables",
+        "live",
+        f"at most {most}; kept in {without_secrets(options.control or '')}, and changed while the"
+        " query runs by ts.control, ts.manage or thetastream control",
+    )
+
+
+def _planned(
+    tree: Expr,
+    scope: Scope,
+    request: Request,
+    carried: tuple[Carried, ...] | None,
+    *,
+    timed: bool,
+    verify: bool,
+) -> Plan:
     options = request.options
     count = len(scope.names.streams)
     if count < 2:

@@ -192,7 +192,7 @@ def _all_terms(
     decisions: Sequence[Decision], steps: Sequence[Explanation]
 ) -> Sequence[tuple[str, str]]:
     """The terms of a tree and of its joins, each once."""
-    own = terms_in(decision.choice for decision in decisions)
+    own = terms_in(text for d in decisions for text in (d.subject, d.choice))
     return list(dict.fromkeys([*own, *(term for step in steps for term in step.terms)]))
 
 

@@ -24,6 +24,8 @@ _TERMS = {
     "driving predicate": "what stored rows are sorted and searched by; the rest filters what it"
     " finds",
     "topology": "which units store a row, and which ones it probes",
+    "routing table": "says which units store which rows; a live one can change while the query"
+    " runs",
     "unit": "a share of the stored rows, handled by one task at a time",
     "probe": "to look for a row's partners among the stored rows of a unit",
     "sorted run": "stored rows in the order of the driving key, for binary search",
