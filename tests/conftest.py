@@ -53,9 +53,11 @@ def write_batches(folder: Path, batches: Sequence[pa.Table], *, first: int = 0) 
     """One file a batch. Spark takes files by age, so each is a second younger than the last."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, table in enumerate(batches, start=first):
-        path = folder / f"{number:05d}.parquet"
+        # Whole and of its age before Spark sees it: a running query lists the folder all the time.
+        path = folder / f".{number:05d}.parquet"
         pq.write_table(table, path)
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+        path.rename(folder / f"{number:05d}.parquet")
     return folder
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import thetastream as ts
@@ -15,13 +16,14 @@ PREDICATES = {
 }
 
 
-def main(root: Path, master: str, names: str) -> int:
+def main(root: Path, master: str, names: str, live: str = "") -> int:
     spark = ts.session(
         app="faults",
         memory="1g",
         config={
             "spark.master": master,
-            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.shuffle.partitions": "3" if live else "2",
+            "spark.sql.streaming.noDataMicroBatches.enabled": "false" if live else "true",
             "spark.sql.session.timeZone": "UTC",
             "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
             "spark.sql.streaming.minBatchesToRetain": "5",
@@ -38,9 +40,13 @@ def main(root: Path, master: str, names: str) -> int:
         .parquet(str(root / name))
         for name in names
     }
+    options = ts.JoinOptions(units=2, full_history=live == "history")
+    if live:
+        options = replace(options, control=str(root / "control"), max_units=3)
+    window = {} if live == "history" else {"within": "2 minutes", "delay": "2 minutes"}
     query = (
         ts.streams(**frames)
-        .join(PREDICATES[names], within="2 minutes", delay="2 minutes")
+        .join(PREDICATES[names], options=options, **window)
         .writeStream.format("parquet")
         .option("path", str(root / "out"))
         .option("checkpointLocation", str(root / "checkpoint"))
@@ -53,4 +59,4 @@ def main(root: Path, master: str, names: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))

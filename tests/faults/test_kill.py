@@ -52,11 +52,11 @@ def rows(rng: np.random.Generator, batch: int) -> pa.Table:
 
 
 @contextmanager
-def job(root: Path, master: str, names: str = "rs") -> Iterator[subprocess.Popen[bytes]]:
+def job(root: Path, master: str, *how: str) -> Iterator[subprocess.Popen[bytes]]:
     """The job in a process group of its own, which is gone afterwards."""
     with (root / "log.txt").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, str(JOB), str(root), master, names],
+            [sys.executable, str(JOB), str(root), master, *(how or ("rs",))],
             stdout=log,
             stderr=log,
             start_new_session=True,

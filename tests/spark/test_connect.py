@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tests.conftest import results, write_batches
+from tests.conftest import oracle, results, write_batches
 
 PROGRAM = """
 import sys
@@ -73,4 +73,73 @@ def test_join_on_connect(tmp_path: Path) -> None:
     assert "as many as tasks run at a time (2)" in done.stdout
     assert "stream 'r' is the result of a join with a window" in done.stdout
     wanted = sorted(((i, j) for i in range(4) for j in range(4) if i + 0.5 > j), key=repr)
+    assert results(tmp_path, "r_id, s_id") == wanted
+
+
+LIVE = """
+import sys
+from pyspark.sql import SparkSession
+import thetastream as ts
+
+builder = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "3")
+spark = ts.configure(builder, local_checkpoints=True).getOrCreate()
+root = sys.argv[1]
+frames = {
+    name: spark.readStream.schema("id bigint, k int, t timestamp")
+    .option("maxFilesPerTrigger", 1).parquet(f"{root}/{name}")
+    for name in "rs"
+}
+joined = ts.streams(**frames).join(
+    "r.k = s.k", within="1 minute", delay="1 second",
+    options=ts.JoinOptions(control=f"{root}/control", units=1, max_units=3),
+)
+control = ts.control(f"{root}/control")
+control.scale(3, wait=None)
+query = (
+    joined.writeStream.format("parquet").option("path", f"{root}/out")
+    .option("checkpointLocation", f"{root}/checkpoint").trigger(availableNow=True).start()
+)
+query.awaitTermination(180)
+print(query.exception())
+steps = [len(change.versions) for change in control.history()]
+print("steps", steps, "units", {one.stream: len(one.units) for one in control.status().streams})
+spark.stop()
+"""
+
+
+def test_live_tables_on_connect(tmp_path: Path) -> None:
+    minute, start = 60_000_000, 1_700_000_000_000_000
+    given = {}
+    for shift, name in enumerate("rs"):
+        batches = [
+            pa.table(
+                {
+                    "id": pa.array(range(20 * n, 20 * n + 20)),
+                    "k": pa.array([(n + i * (shift + 1)) % 7 for i in range(20)], pa.int32()),
+                    "t": pa.array(
+                        [start + n * minute + i * 1_000_000 for i in range(20)],
+                        pa.timestamp("us", tz="UTC"),
+                    ),
+                }
+            )
+            for n in range(14)
+        ]
+        write_batches(tmp_path / name, batches)
+        given[name] = pa.concat_tables(batches)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LIVE, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "steps [1, 4] units {'r': 3, 's': 3}" in done.stdout, done.stdout
+    wanted = oracle(
+        "SELECT r.id, s.id FROM r, s WHERE r.k = s.k"
+        f" AND abs(epoch_us(r.t) - epoch_us(s.t)) <= {minute}",
+        **given,
+    )
+    assert len(wanted) > 1_000
     assert results(tmp_path, "r_id, s_id") == wanted

@@ -1,0 +1,46 @@
+"""Whole joins in process while their tables change, against DuckDB."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.steering.histories import KINDS, ends, play, play_view
+
+SEEDS = {2: 8, 3: 2}
+"""Histories of joins with so many streams: those of three take three times as long."""
+
+
+@pytest.mark.parametrize("name", list(KINDS))
+def test_no_row_is_lost_or_doubled_whatever_changes(name: str) -> None:
+    seen: Counter[str] = Counter()
+    count = SEEDS[KINDS[name].streams]
+    for seed in range(count):
+        seen.update(ends(play(KINDS[name], seed)))
+    # A test in which nothing changes shows nothing.
+    assert seen["announce"] >= count / 2
+    assert seen["announce"] == seen["switch"] == seen["forget"]
+
+
+def test_aggregates_in_place_lose_nothing_either() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(SEEDS[2]):
+        seen.update(ends(play_view(seed)))
+    assert seen["forget"] > 0
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("name", list(KINDS))
+def test_no_row_is_lost_or_doubled_in_many_histories(name: str) -> None:
+    first = int(os.environ.get("THETASTREAM_SEED", "1000"))
+    for seed in range(first, first + 200):
+        play(KINDS[name], seed)
+
+
+@pytest.mark.chaos
+def test_aggregates_in_place_in_many_histories() -> None:
+    first = int(os.environ.get("THETASTREAM_SEED", "1000"))
+    for seed in range(first, first + 200):
+        play_view(seed)
