@@ -2,10 +2,11 @@
 
     python tools/turns.py CASE ROWS TRIGGERS OLD NEW
 
-OLD and NEW are checkouts (folders with `src`). Both run at the same time in processes of their own,
-and only one of them works at any moment, so that a machine whose speed drifts is as fast for one as
-for the other. Run one after the other, the same code has been seen to differ by half. Prints the
-seconds of each trigger, and the ratio of the medians and of the sums after the warm-up.
+OLD and NEW are checkouts (folders with `src`); `CHECKOUT,live` uses a control directory. Both run
+at the same time in processes of their own, and only one of them works at any moment, so that a
+machine whose speed drifts is as fast for one as for the other. Run one after the other, the same
+code has been seen to differ by half. Prints the seconds of each trigger, and the ratio of the
+medians and of the sums after the warm-up.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ class Version:
 
     def __init__(self, checkout: str, case: str, rows: str, triggers: str, folder: Path) -> None:
         folder.mkdir()
+        checkout, _, how = checkout.partition(",")
         self._errors = (folder / "log").open("w")
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "--play", case, rows, triggers, str(folder)],
+            [sys.executable, __file__, "--play", case, rows, triggers, str(folder), how],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -62,7 +64,7 @@ class Version:
         sys.exit(Path(self._errors.name).read_text()[-3000:])
 
 
-def play(case_name: str, rows: str, triggers: str, folder: str) -> None:
+def play(case_name: str, rows: str, triggers: str, folder: str, how: str) -> None:
     """Run a case of this process's own version, one trigger for each line that is read."""
     from dataclasses import replace
 
@@ -80,7 +82,8 @@ def play(case_name: str, rows: str, triggers: str, folder: str) -> None:
     for name, schema in zip(case.names, case.schemas, strict=True):
         (work / "in" / name).mkdir(parents=True)
         frames[name] = reader.schema(schema).parquet(str(work / "in" / name))
-    joined, _ = worker.ours(case, frames, {}, cases.OURS)
+    options = {"control": str(work / "control")} if how == "live" else {}
+    joined, _ = worker.ours(case, frames, options, cases.OURS)
     query = (
         joined.writeStream.format("noop")
         .outputMode("update" if case.aggregates else "append")

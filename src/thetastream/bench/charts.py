@@ -187,6 +187,36 @@ def heat_map(
     return figure
 
 
+def panels(
+    title: str,
+    xs: Sequence[float],
+    rows: Sequence[tuple[str, Sequence[float], Sequence[float]]],
+    *,
+    x_label: str,
+    shaded: tuple[float, float] | None = None,
+) -> Figure:
+    """Lines below each other over a common x axis: each a name, its values, and limits."""
+    with _look():
+        figure, axes = _figure(title, 1.4 * len(rows))
+        figure.delaxes(axes)
+        below = figure.subplots(len(rows), 1, sharex=True, squeeze=False)
+        for at, (axes, (name, values, limits)) in enumerate(zip(below[:, 0], rows, strict=True)):
+            axes.plot(xs, values, color=COLOURS[at % len(COLOURS)], drawstyle="steps-post")
+            for limit in limits:
+                axes.axhline(limit, color=OTHERS, linestyle=":", linewidth=1)
+            if shaded is not None:
+                axes.axvspan(*shaded, color="#f1f3f5", zorder=0)
+            axes.set_ylim(0, 1.15 * max([*values, *limits, 1e-9]))
+            axes.yaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
+            axes.yaxis.set_major_formatter(_mark)
+            axes.grid(axis="y")
+            axes.set_ylabel(name)
+        _whole(below[-1, 0])
+        below[-1, 0].set_xlabel(x_label)
+        figure.align_ylabels()
+    return figure
+
+
 def _look() -> AbstractContextManager[None]:
     """The look, whatever the reader's own settings of matplotlib are."""
     return style.context(["default", dict(LOOK)])
