@@ -7,7 +7,7 @@ stopping and going on at any batch is what always happens here.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from thetastream.engine.protocol import (
     PutPart,
     Report,
     StateChange,
+    StateReader,
     Turn,
     metered,
 )
@@ -112,21 +113,17 @@ class Runner:
         forwards: dict[int, list[Packs]] = {}
         turns: dict[int, dict[int, int]] = {}
         for stage in self._spec.stages:
-            packs: dict[int, list[Pack]] = {}
-            routed = [(stream, batch) for stream, some in enumerate(given) for batch in some]
-            for number, (stream, batch) in enumerate(routed):
-                table = self.tables[number % len(self.tables)]
-                for pack in Dispatcher(self._spec, table, stage, stream).dispatch(batch):
-                    packs.setdefault(pack.unit, []).append(pack)
+            packs = self.route(stage, given)
             if stage.number == 0:
-                for table in self.tables[: max(1, len(routed))]:
+                tasks = sum(map(len, given))
+                for table in self.tables[: max(1, tasks)]:
                     for unit in table.active(0):
                         turns.setdefault(unit, {})[table.version] = table.digest
             arrived, forwards, marked = forwards, {}, None
             given_turns, turns = turns, {}
             for unit, seen in sorted(given_turns.items()):
                 mine = packs.get(unit, []), arrived.get(unit, [])
-                for step in self._steps(stage, unit, seen, mine, watermark):
+                for step in self.turn(stage, unit, seen, mine, watermark):
                     match step:
                         case Emit(found):
                             results += found
@@ -147,14 +144,31 @@ class Runner:
             watermark = marked
         return results
 
-    def _steps(
+    def route(
+        self, stage: Stage, given: Sequence[Sequence[pa.RecordBatch]]
+    ) -> dict[int, list[Pack]]:
+        """The packs of a batch for each unit of a stage."""
+        packs: dict[int, list[Pack]] = {}
+        routed = [(stream, batch) for stream, some in enumerate(given) for batch in some]
+        for number, (stream, batch) in enumerate(routed):
+            table = self.tables[number % len(self.tables)]
+            for pack in Dispatcher(self._spec, table, stage, stream).dispatch(batch):
+                packs.setdefault(pack.unit, []).append(pack)
+        return packs
+
+    def reader(self, state: UnitState) -> StateReader:
+        """Where a unit reads its parts."""
+        return Memory(state.parts, self.files)
+
+    def turn(
         self,
         stage: Stage,
         number: int,
         seen: dict[int, int],
         arrived: tuple[list[Pack], list[Packs]],
         watermark: int | None,
-    ) -> Iterable[Instruction]:
+    ) -> Iterator[Instruction]:
+        """What a unit does with the packs of a batch, and with those of the stage before."""
         state = self.state.setdefault((stage.number, number), UnitState())
         table = next(one for one in self.tables if one.version == max(seen))
         manifest = Manifest.read(state.manifest, self._spec, stage, table)
@@ -164,7 +178,7 @@ class Runner:
             stage,
             number,
             manifest,
-            Memory(state.parts, self.files),
+            self.reader(state),
             chunk_rows=self._chunk_rows,
             seen=seen,
         )

@@ -27,7 +27,7 @@ from thetastream.options import JoinOptions
 from thetastream.planner import Plan, parse_duration, plan_join
 from thetastream.spec import JoinSpec, result_column
 from thetastream.spec.codec import to_json
-from thetastream.spec.tree import read_step
+from thetastream.spec.tree import Step, read_step
 from thetastream.testing.duck import DuckAnalyst, DuckJoin, column_specs, query, to_duckdb
 from thetastream.topology.makers import make
 
@@ -110,15 +110,12 @@ class InProcess:
     def _new_runners(self) -> list[Runner]:
         # Through their JSON, as the workers get them.
         steps = [read_step(to_json(step)) for step in self.plan.tree.steps]
-        return [
-            Runner(
-                step.spec,
-                make(step.spec, step.routing),
-                chunk_rows=self._chunk_rows,
-                validate=True,
-            )
-            for step in steps
-        ]
+        return [self.new_runner(step) for step in steps]
+
+    def new_runner(self, step: Step) -> Runner:
+        """What carries out one join of the plan."""
+        table = make(step.spec, step.routing)
+        return Runner(step.spec, table, chunk_rows=self._chunk_rows, validate=True)
 
     def results(self, step: Batch, pieces: int = 1) -> pa.Table:
         """The results of a batch, or views; each stream arrives in so many Arrow batches."""
@@ -126,16 +123,17 @@ class InProcess:
         # One for all the joins of a tree, as on Spark.
         watermark = tree.clock.watermark(step.watermark or 0)
         if len(tree.steps) == 1:
-            return self._joined(0, list(step.tables), watermark, pieces)
+            return self.joined(0, list(step.tables), watermark, pieces)
         found = step.tables[tree.order[0]]
         for number, stream in enumerate(tree.order[1:]):
-            found = self._joined(number, [found, step.tables[stream]], watermark, pieces)
+            found = self.joined(number, [found, step.tables[stream]], watermark, pieces)
         names = [name for columns in tree.output for name in columns]
         return found.select(names) if found.num_columns else found
 
-    def _joined(
+    def joined(
         self, number: int, tables: list[pa.Table], watermark: int | None, pieces: int
     ) -> pa.Table:
+        """The results of one join of the plan."""
         spec = self.plan.tree.steps[number].spec
         duck = DuckJoin(spec, hashes=self._hashes)
         inputs = [

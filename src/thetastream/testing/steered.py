@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,10 @@ from thetastream.steering.loop import Loop, Progress, reports_in
 from thetastream.steering.policy import Policy
 from thetastream.steering.version import Version
 from thetastream.testing.inprocess import Batch, InProcess
+
+
+BEGIN: Final = 1_000_000.0
+"""The time at which a steered plan starts, in seconds since 1970."""
 
 
 class MemoryFiles:
@@ -57,13 +62,20 @@ class Steering:
     """Steers a plan that runs in this process."""
 
     def __init__(
-        self, running: InProcess, *, max_units: int = 8, files: Files | None = None
+        self,
+        running: InProcess,
+        *,
+        max_units: int = 8,
+        files: Files | None = None,
+        seconds: float = 10.0,
     ) -> None:
-        """`files`: those of the control directory, in memory by default."""
+        """`files`: those of the control directory, in memory by default; `seconds`: from one batch
+        to the next."""
+        self.seconds = seconds
         self.running = running
         self.tree: JoinTree = running.plan.tree
         self.files: Files = MemoryFiles() if files is None else files
-        self.now = 1_000_000.0
+        self.now = BEGIN
         self.batches = 0
         self.directory = Directory("memory", self.files)
         self.control = self.directory.open(self.tree, max_units, self.now).control
@@ -125,7 +137,7 @@ class Steering:
                 if not lose(report):
                     told = asdict(report) | {"control": self.control, "join": number}
                     texts.append(json.dumps(told))
-        self.now += 10.0
+        self.now += self.seconds
         self.batches += 1
         self.loop.committed(
             Progress(
