@@ -134,7 +134,13 @@ def bar_chart(
 
 
 def line_chart(
-    title: str, series: Mapping[str, Points], *, x_label: str, y_label: str, log_x: bool = False
+    title: str,
+    series: Mapping[str, Points],
+    *,
+    x_label: str,
+    y_label: str,
+    log_x: bool = False,
+    log_y: bool = False,
 ) -> Figure:
     """Lines over a common x axis, from zero; beside them their names, if there are several."""
     shown = {fill(name, NAME): points for name, points in series.items() if points}
@@ -153,10 +159,14 @@ def line_chart(
             _logarithmic(axes)
         else:
             _whole(axes)
-        axes.set_ylim(
-            0, None if any(point[1] for points in shown.values() for point in points) else 1
-        )
-        axes.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
+        if log_y and any(point[1] > 0 for points in shown.values() for point in points):
+            axes.set_yscale("log")
+            axes.yaxis.set_minor_formatter(NullFormatter())
+        else:
+            axes.set_ylim(
+                0, None if any(point[1] for points in shown.values() for point in points) else 1
+            )
+            axes.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
         axes.yaxis.set_major_formatter(_mark)
         axes.grid(axis="y")
         axes.set_xlabel(x_label)

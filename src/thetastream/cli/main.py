@@ -98,6 +98,19 @@ def parser() -> argparse.ArgumentParser:
     )
     generate.add_argument("--scale", type=float, default=0.01, help="scale factor of TPC-H")
     control.add_parser(commands)
+    simulate = commands.add_parser("simulate", help="run a scenario on a simulated cluster")
+    simulate.add_argument("scenario", type=Path, metavar="FILE", help="TOML; see docs/simulator.md")
+    simulate.add_argument("--json", action="store_true", help="print JSON instead of text")
+    simulate.add_argument("--plot", type=Path, metavar="FILE", help="write a picture, as SVG")
+    again = commands.add_parser("reproduce", help="run figures of the papers again")
+    again.add_argument("names", nargs="*", metavar="NAME", help="bistream-6a, for example")
+    again.add_argument("--list", action="store_true", help="name all figures")
+    again.add_argument("--all", action="store_true", help="run all of them (an hour)")
+    again.add_argument("--quick", action="store_true", help="seconds on less data, for a look")
+    again.add_argument("--json", action="store_true", help="print JSON instead of text")
+    again.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="write JSON, plots and pages into this folder"
+    )
     for name, about in (
         ("demo", "join two live streams, check the result, write a report"),
         ("bench", "compare with Spark's own join (thetastream bench --help)"),
@@ -121,6 +134,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return DONE
         if chosen.command == "control":
             return control.run(chosen)
+        if chosen.command in ("simulate", "reproduce"):
+            return _simulated(chosen)
         if chosen.command == "generate":
             from thetastream.cli.generate import generate
 
@@ -137,17 +152,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         return AT_ONCE
 
 
+def _simulated(chosen: argparse.Namespace) -> int:
+    """The commands that need no Spark but DuckDB and matplotlib."""
+    try:
+        from thetastream.cli.reproduce import reproduce
+        from thetastream.cli.simulate import simulate
+    except ImportError as missing:
+        print(_lacking(chosen.command, missing), file=sys.stderr)
+        return NO_SPARK
+    return simulate(chosen) if chosen.command == "simulate" else reproduce(chosen)
+
+
+def _lacking(command: str, missing: ImportError) -> str:
+    return (
+        f"error: thetastream {command} needs {missing.name}\n"
+        "What to do: pip install duckdb matplotlib psutil rich"
+    )
+
+
 def _with_extras(command: str, words: list[str]) -> int:
     """The commands that need more packages than joins do."""
     try:
         from thetastream.bench.run import main as bench
         from thetastream.demo.__main__ import main as demo
     except ImportError as missing:
-        print(
-            f"error: thetastream {command} needs {missing.name}\n"
-            "What to do: pip install duckdb matplotlib psutil rich",
-            file=sys.stderr,
-        )
+        print(_lacking(command, missing), file=sys.stderr)
         return NO_SPARK
     return demo(words) if command == "demo" else bench(words)
 
