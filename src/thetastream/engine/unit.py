@@ -272,6 +272,10 @@ class Unit:
         packs = [meta for index in indexes.packs for meta in index.parts()]
         report.entries = sum(meta.rows for meta in packs)
         report.pairs = sum(meta.pairs for meta in packs)
+        report.compared = sum(index.compared for index in (*indexes.stores, *indexes.packs))
+        report.updates = sum(
+            len(part) for space in indexes._spaces for part in space.fresh.values()
+        ) + report.rows_in
         self._following.tell(report, indexes)
         return report
 

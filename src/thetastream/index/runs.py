@@ -41,6 +41,7 @@ class _RunIndex(Generic[_Part]):
             subs=[],
         )
         self._watermark: int | None = None
+        self.compared = 0
         self.stamp = 0
         """The version of the routing table under which a batch's entries are stored."""
 
@@ -85,7 +86,11 @@ class _RunIndex(Generic[_Part]):
             if len(rows):
                 part = cast(_Part, space.load(meta))
                 searched = self._searched(part, probe.order)
-                yield part, searched, probe.search(searched, rows)
+                found = probe.search(searched, rows)
+                self.compared += int((found.end - found.begin).clip(0).sum()) + len(
+                    rows
+                ) * 2 * len(searched).bit_length()
+                yield part, searched, found
 
     def rows_before(self, version: int) -> int:
         """Tuples, or hubs and their links, that were stored under an earlier version."""
