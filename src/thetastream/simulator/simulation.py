@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from thetastream.testing.duck import DuckAnalyst, column_specs
 from thetastream.testing.inprocess import Batch, InProcess
 from thetastream.testing.steered import BEGIN, Steering
 from thetastream.topology.makers import make
+from thetastream.topology.table import Table
 from thetastream.workloads import SECOND, START
 
 TUPLE_BYTES: Final = 160
@@ -34,8 +36,9 @@ and once more while it is read."""
 class _Timed(InProcess):
     """A plan whose joins run on a virtual clock."""
 
-    def __init__(self, plan: Plan, cluster: Cluster, trace: Trace) -> None:
+    def __init__(self, plan: Plan, cluster: Cluster, trace: Trace, *, separate: bool) -> None:
         self._cluster = cluster
+        self._separate = separate
         self._trace = trace
         self._now = (0, 0.0, 0.0)
         super().__init__(plan)
@@ -44,6 +47,8 @@ class _Timed(InProcess):
         """What carries out one join of the plan."""
         number = self.plan.tree.steps.index(step)
         table = make(step.spec, step.routing)
+        if self._separate and not table.copies:
+            table = separate(table)
         return TimedRunner(
             step.spec, table, number=number, cluster=self._cluster, trace=self._trace
         )
@@ -69,6 +74,19 @@ class _Timed(InProcess):
         assert isinstance(runner, TimedRunner)
         runner.begin(tick, opened, closed, max(ready, closed))
         return super().joined(number, tables, watermark, pieces)
+
+
+def separate(table: Table) -> Table:
+    """The table with units of their own for each store: BiStream's m + n units."""
+    stages = []
+    for placements in table.stages:
+        first, found = 0, []
+        for placement in placements:
+            lines = tuple(tuple(unit + first for unit in line) for line in placement.lines)
+            found.append(replace(placement, lines=lines))
+            first += 1 + max(placement.holders.everywhere)
+        stages.append(tuple(found))
+    return replace(table, stages=tuple(stages))
 
 
 class Simulation:
@@ -100,12 +118,15 @@ class Simulation:
         cluster: Cluster | None = None,
         policies: Sequence[Policy] = (),
         max_units: int | None = None,
+        separate: bool = False,
         seed: int = 0,
     ) -> None:
         """Streams are joined on a predicate, or by a query in SQL that says it all.
 
-        `policies` steer it, with `max_units` units at most.
+        `policies` steer it, with `max_units` units at most. `separate` gives each stream units of
+        its own; else a unit holds tuples of all of them.
         """
+        self._separate = separate
         names = named_sources(sources)
         self._sources = dict(sources)
         self._cluster = cluster or Cluster()
@@ -121,6 +142,8 @@ class Simulation:
                 "policies are not simulated with sub-groups that are served one after the other",
                 hint="leave out slots, or the policies",
             )
+        if separate and (self._policies or max_units is not None):
+            raise OptionError("policies are not simulated with units that hold one stream only")
         many = Parallelism(tasks=1024, partitions=1024)
         if predicate is not None:
             self.plan = plan_join(
@@ -185,7 +208,7 @@ class Simulation:
         self._check_memory(seconds)
         cluster = self._cluster
         trace = Trace(epoch=cluster.epoch, seconds=0.0)
-        running = _Timed(self.plan, cluster, trace)
+        running = _Timed(self.plan, cluster, trace, separate=self._separate)
         steering = self.steering = self._steering(running)
         ticks = max(1, round(seconds / cluster.tick))
         for tick in range(ticks):

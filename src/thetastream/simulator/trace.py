@@ -108,18 +108,22 @@ class Trace:
 
     def results(self, after: float = 0.0) -> int:
         """Results."""
+        return sum(turn.results for turn in self._last(after))
+
+    def _last(self, after: float) -> list[Turn]:
+        """The turns of the join whose results are those of all."""
         last = max((turn.join for turn in self.turns), default=0)
-        return sum(turn.results for turn in self.since(after) if turn.join == last)
+        return [turn for turn in self.since(after) if turn.join == last]
 
     def delay(self, after: float = 0.0) -> float:
         """Mean seconds from the arrival of a result's newest member to the result."""
-        turns = list(self.since(after))
+        turns = self._last(after)
         count = sum(turn.delays for turn in turns)
         return sum(turn.delay for turn in turns) / count if count else 0.0
 
     def delays(self, after: float = 0.0) -> npt.NDArray[np.float32]:
         """A sample of the delays."""
-        found = [turn.sample for turn in self.since(after)]
+        found = [turn.sample for turn in self._last(after)]
         return np.concatenate(found) if found else np.empty(0, np.float32)
 
     def cpu(self, after: float = 0.0) -> dict[Unit, float]:
