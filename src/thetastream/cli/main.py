@@ -155,12 +155,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _simulated(chosen: argparse.Namespace) -> int:
     """The commands that need no Spark but DuckDB and matplotlib."""
     try:
-        from thetastream.cli.reproduce import reproduce
-        from thetastream.cli.simulate import simulate
+        if chosen.command == "simulate":
+            from thetastream.cli.simulate import simulate as carry_out
+        else:
+            from thetastream.cli.reproduce import reproduce as carry_out
     except ImportError as missing:
         print(_lacking(chosen.command, missing), file=sys.stderr)
         return NO_SPARK
-    return simulate(chosen) if chosen.command == "simulate" else reproduce(chosen)
+    return carry_out(chosen)
 
 
 def _lacking(command: str, missing: ImportError) -> str:
