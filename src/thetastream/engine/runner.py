@@ -7,7 +7,7 @@ stopping and going on at any batch is what always happens here.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -89,8 +89,11 @@ class Runner:
         *,
         chunk_rows: int = 1 << 16,
         validate: bool = False,
+        clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`validate` lets every unit check itself after each of its instructions."""
+        """`validate` lets every unit check itself after each of its instructions; `clock` gives the
+        CPU time by which its work is measured."""
+        self._clock = clock
         self._spec = spec
         self.tables = [table]
         """What the routers of a batch go by, the newest last: they may be one version apart."""
@@ -183,7 +186,7 @@ class Runner:
             seen=seen,
         )
         packs, forwarded = arrived
-        for step in metered(unit.process(packs, watermark, forwarded), time.thread_time):
+        for step in metered(unit.process(packs, watermark, forwarded), self._clock):
             yield step
             if self._validate:
                 unit.validate()

@@ -6,6 +6,7 @@ when the unit has come to its newest member: these are taken in the order in whi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ from thetastream.index.encoding import Int64s
 from thetastream.index.packing import Packs
 from thetastream.index.part import PartMeta
 from thetastream.index.protocol import Decoder, Stored
-from thetastream.simulator.cluster import Cluster
+from thetastream.simulator.cluster import Cluster, Measured
 from thetastream.simulator.trace import SAMPLE, Trace, Turn
 from thetastream.spec import JoinSpec, Stage, Then
 from thetastream.topology.dispatch import Pack
@@ -58,7 +59,9 @@ class TimedRunner(Runner):
     def __init__(
         self, spec: JoinSpec, table: Table, *, number: int, cluster: Cluster, trace: Trace
     ) -> None:
-        super().__init__(spec, table)
+        measured = isinstance(cluster.cpu, Measured)
+        # Reading the clock takes longer than many a turn.
+        super().__init__(spec, table, clock=time.thread_time if measured else float)
         self._number = number
         self._cluster = cluster
         self._trace = trace
