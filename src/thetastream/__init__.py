@@ -64,7 +64,7 @@ if TYPE_CHECKING:
         Plan,
     )
     from thetastream.spec import Routing
-    from thetastream.steering.edits import Move, Scale
+    from thetastream.steering.edits import Move, Moves, Scale
     from thetastream.steering.policy import Holding, Load, Moment, Policy, Verdict
     from thetastream.steering.scaling import TwoPhaseScaling
 
@@ -78,7 +78,7 @@ _LATER = {
         *("Decision", "Plan"),
     ),
     "spec": ("Routing",),
-    "steering.edits": ("Move", "Scale"),
+    "steering.edits": ("Move", "Moves", "Scale"),
     "api.control": (
         *("Change", "Control", "History", "Sample", "Status", "StreamPlaces"),
         *("UnitDraining", "control"),
@@ -129,6 +129,7 @@ __all__ = [
     "Metrics",
     "Moment",
     "Move",
+    "Moves",
     "NotBooleanError",
     "OptionError",
     "ParseError",

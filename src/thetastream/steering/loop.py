@@ -1,7 +1,7 @@
 """The loop beside a query: hears what units report, and publishes the next version of the tables.
 
 All effects of live routing on the driver are in this file. What is to be done is decided by pure
-functions: `steps.advance` for a change that is under way, `edits.start` for what was asked for by
+functions: `steps.advance` for a change that is under way, `targets.start` for what was asked for by
 hand, and policies.
 """
 
@@ -20,10 +20,11 @@ from thetastream.errors import ControlError, ThetastreamError
 from thetastream.spec import JoinTree
 from thetastream.spec.codec import read
 from thetastream.steering.directory import Answer, Directory, Request
-from thetastream.steering.edits import Edit, edit_from_json, edit_to_json, start
+from thetastream.steering.edits import Edit, edit_from_json, edit_to_json
 from thetastream.steering.lease import Lease
 from thetastream.steering.policy import Moment, Policy, Verdict, holdings_of, load_of
 from thetastream.steering.steps import Heard, advance, confirmed, leaving_units
+from thetastream.steering.targets import start
 from thetastream.steering.version import Note, Version
 from thetastream.topology.live import Step, Transfer
 

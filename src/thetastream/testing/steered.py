@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from thetastream.engine.protocol import Report
 from thetastream.engine.runner import Place, UnitState
 from thetastream.spec import JoinTree
 from thetastream.steering.directory import Directory
-from thetastream.steering.edits import Edit, Move, Scale
+from thetastream.steering.edits import Edit, Move, Moves, Scale
 from thetastream.steering.files import Files
 from thetastream.steering.lease import SECONDS
 from thetastream.steering.loop import Loop, Progress, reports_in
@@ -161,8 +162,16 @@ def random_edit(random: np.random.Generator, version: Version, names: list[str])
         if random.random() < 0.3:
             return Scale(units={str(random.choice(names)): units}, drain=drain)
         return Scale(units=units, drain=drain)
+    if random.random() < 0.4:
+        cuts = sorted({int(cut) for cut in random.integers(0, 5041, 6)})
+        pieces = [range(a, b) for a, b in pairwise(cuts)]
+        some = tuple(_move(random, version, names, piece) for piece in pieces)
+        return Moves(moves=some, drain=drain)
     first = int(random.integers(0, 5000))
-    groups = tuple(range(first, min(5040, first + int(random.integers(1, 1500)))))
+    groups = range(first, min(5040, first + int(random.integers(1, 1500))))
+    return replace(_move(random, version, names, groups), drain=drain)
+
+
+def _move(random: np.random.Generator, version: Version, names: list[str], groups: range) -> Move:
     stream = str(random.choice(names)) if random.random() < 0.5 else None
-    to = int(random.integers(0, version.max_units))
-    return Move(groups=groups, to=to, stream=stream, drain=drain)
+    return Move(groups=tuple(groups), to=int(random.integers(0, version.max_units)), stream=stream)
