@@ -65,7 +65,8 @@ if TYPE_CHECKING:
     )
     from thetastream.spec import Routing
     from thetastream.steering.edits import Move, Moves, Scale
-    from thetastream.steering.policy import Holding, Load, Moment, Policy, Verdict
+    from thetastream.steering.policy import Holding, Load, Moment, Policy, Usage, Verdict
+    from thetastream.steering.rebalance import Rebalance
     from thetastream.steering.scaling import TwoPhaseScaling
 
 _LATER = {
@@ -83,7 +84,8 @@ _LATER = {
         *("Change", "Control", "History", "Sample", "Status", "StreamPlaces"),
         *("UnitDraining", "control"),
     ),
-    "steering.policy": ("Holding", "Load", "Moment", "Policy", "Verdict"),
+    "steering.policy": ("Holding", "Load", "Moment", "Policy", "Usage", "Verdict"),
+    "steering.rebalance": ("Rebalance",),
     "steering.scaling": ("TwoPhaseScaling",),
 }
 """Names, by module, that are imported on first use. Spark's workers never use them, and start in
@@ -136,6 +138,7 @@ __all__ = [
     "Plan",
     "Policy",
     "PredicateError",
+    "Rebalance",
     "RefusedExpressionError",
     "RequestError",
     "Routing",
@@ -157,6 +160,7 @@ __all__ = [
     "UnknownColumnError",
     "UnknownStreamError",
     "UnsupportedColumnError",
+    "Usage",
     "Verdict",
     "WindowError",
     "__version__",

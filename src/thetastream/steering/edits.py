@@ -168,7 +168,8 @@ def _several(moves: Any, drain: str) -> Moves:
 
 
 def _move(raw: Mapping[str, Any], drain: str) -> Move:
-    groups, to, stream = raw.get("groups"), raw.get("to"), raw.get("stream")
+    groups, stream = raw.get("groups"), raw.get("stream")
+    to: Any = raw.get("to")
     listed = [groups] if _is_number(groups) else groups
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
         raise ControlError(f"groups={groups!r} are not groups", hint="give a list of numbers")

@@ -58,12 +58,19 @@ class Steering:
     """Steers a plan that runs in this process."""
 
     def __init__(
-        self, running: InProcess, *, max_units: int = 8, files: Files | None = None
+        self,
+        running: InProcess,
+        *,
+        max_units: int = 8,
+        files: Files | None = None,
+        cpu: Callable[[Report], float] | None = None,
     ) -> None:
-        """`files`: those of the control directory, in memory by default."""
+        """`files`: those of the control directory, in memory by default; `cpu`: the seconds of CPU
+        time that a report is to tell of, instead of those that were measured."""
         self.running = running
         self.tree: JoinTree = running.plan.tree
         self.files: Files = MemoryFiles() if files is None else files
+        self._cpu = cpu
         self.now = 1_000_000.0
         self.batches = 0
         self.directory = Directory("memory", self.files)
@@ -125,6 +132,8 @@ class Steering:
             for report in runner.reports[start:]:
                 if not lose(report):
                     told = asdict(report) | {"control": self.control, "join": number}
+                    if self._cpu is not None:
+                        told["busy"] = self._cpu(report)
                     texts.append(json.dumps(told))
         self.now += 10.0
         self.batches += 1
