@@ -50,9 +50,9 @@ class Rebalance:
     ...     at=0.0, batch=1, interval=20.0, loads=tuple(loads), holdings=(orders,), max_units=2
     ... )
     >>> decision = policy.decide(moment, [])
-    >>> print(decision.why)
+    >>> print(decision.why)  # doctest: +NORMALIZE_WHITESPACE
     orders: supplier 0 (0.80), consumer 1 (0.00); there can be no more than 2 units; partition-group
-    25 of unit 0 to unit 1
+    12 of unit 0 to unit 1
     """
 
     name = "rebalance"
