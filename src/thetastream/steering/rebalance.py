@@ -51,8 +51,8 @@ class Rebalance:
     ... )
     >>> decision = policy.decide(moment, [])
     >>> print(decision.why)  # doctest: +NORMALIZE_WHITESPACE
-    orders: supplier 0 (0.80), consumer 1 (0.00); there can be no more than 2 units; partition-group
-    12 of unit 0 to unit 1
+    orders: supplier 0 (0.800), consumer 1 (0.000); there can be no more than 2 units;
+    partition-group 12 of unit 0 to unit 1
     """
 
     name = "rebalance"
@@ -308,7 +308,7 @@ def _classes(busy: Mapping[int, float], suppliers: Sequence[int], consumers: Seq
     classes = (("supplier", suppliers), ("neutral", neutral), ("consumer", consumers))
     return ", ".join(
         f"{name}{'s' if len(units) > 1 and name != 'neutral' else ''} "
-        + ", ".join(f"{unit} ({busy[unit]:.2f})" for unit in units)
+        + ", ".join(f"{unit} ({busy[unit]:.3f})" for unit in units)
         for name, units in classes
         if units
     )
