@@ -424,7 +424,7 @@ def skewed(step: Batch, random: np.random.Generator) -> Batch:
 HOT = np.flatnonzero(scaled(dealt(np.arange(400, dtype=np.int64)), GROUPS) < GROUPS // 2)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_skewed_load_is_evened_out_and_no_row_is_lost(seed: int) -> None:
     random = np.random.default_rng(seed)
     script = [skewed(step, random) for step in batches(random, 2, 70, 120)]
