@@ -38,9 +38,10 @@ class Rebalance:
     be without a supplier.
 
     With these thresholds units between 1 % and 50 % are all neutral, so that nothing evens out how
-    busy they are. With `balance=1.1` the thresholds decide about the degree of declustering only,
-    and partition-groups move from units that are more than 1.1 times as busy as the mean to those
-    below the mean, from the busiest to the least busy one.
+    busy they are, and a new unit with one partition-group seldom gets another one. With
+    `balance=1.1` partition-groups move from units that are more than 1.1 times as busy as the mean
+    to those below the mean, from the busiest to the least busy one. For the degree of declustering
+    a unit below the mean that is no supplier then counts as a consumer.
 
     >>> policy = ts.Rebalance()
     >>> loads = [ts.Load(join=0, stage=0, unit=unit, busy=busy) for unit, busy in ((0, 16), (1, 0))]
@@ -175,7 +176,7 @@ class Rebalance:
         earlier: Sequence[Verdict],
     ) -> _Reorganisation:
         suppliers = [unit for unit, share in busy.items() if share > self._supplier]
-        consumers = [unit for unit, share in busy.items() if share < self._consumer]
+        consumers = [unit for unit, share in busy.items() if self._takes(share, busy)]
         found = _Reorganisation(f"{name}: {_classes(busy, suppliers, consumers)}")
         if not suppliers and self.scales:
             self._shrink(name, found, busy, pieces, earlier)
@@ -204,6 +205,13 @@ class Rebalance:
         if givers and not takers:
             found.say("nobody can take anything")
         return found
+
+    def _takes(self, share: float, busy: Mapping[int, float]) -> bool:
+        """Whether a unit that is so busy is a consumer."""
+        if self._balance is None:
+            return share < self._consumer
+        mean = sum(busy.values()) / len(busy)
+        return share < self._consumer or share < min(mean, self._supplier)
 
     def _sides(
         self,
