@@ -33,7 +33,7 @@ from thetastream.spec import (
     StreamSpec,
     Then,
 )
-from thetastream.topology.hashing import dealt, scaled
+from thetastream.index.hashing import dealt, scaled
 from thetastream.topology.makers import make
 from thetastream.topology.table import Placement, Table
 

@@ -31,6 +31,11 @@ class Found(NamedTuple):
     pending: list[tuple[int, Interval]]
     """What a pair must satisfy besides: a key of the stored tuple, and where it must lie."""
 
+    @property
+    def candidates(self) -> int:
+        """Pairs in the ranges."""
+        return int((self.end - self.begin).clip(0).sum())
+
     def take(self, which: Int64s) -> Found:
         """Some of the probing tuples."""
         pending = [(key, bounds.rows(which)) for key, bounds in self.pending]

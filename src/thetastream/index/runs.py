@@ -17,7 +17,7 @@ from thetastream.index.packing import Links, Packs, concat_links, pack
 from thetastream.index.part import Part, PartMeta, Tuples, concat
 from thetastream.index.probe import Found, Probe
 from thetastream.index.protocol import Stored, Workspace
-from thetastream.spec import Retention, SortOrder, StreamSpec
+from thetastream.spec import Retention, SortOrder, Store, StreamSpec
 
 PART_BYTES = 12 * 1024**2
 """Arrow bytes of a part before compression: the state store's channel needs about ten times a
@@ -43,6 +43,8 @@ class _RunIndex(Generic[_Part]):
         self._watermark: int | None = None
         self.stamp = 0
         """The version of the routing table under which a batch's entries are stored."""
+        self.compared = 0
+        self.moved = 0
 
     @property
     @abstractmethod
@@ -85,7 +87,9 @@ class _RunIndex(Generic[_Part]):
             if len(rows):
                 part = cast(_Part, space.load(meta))
                 searched = self._searched(part, probe.order)
-                yield part, searched, probe.search(searched, rows)
+                found = probe.search(searched, rows)
+                self.compared += found.candidates + len(rows) * _steps(searched)
+                yield part, searched, found
 
     def rows_before(self, version: int) -> int:
         """Tuples, or hubs and their links, that were stored under an earlier version."""
@@ -152,6 +156,11 @@ class TupleRuns(_RunIndex[Part]):
         self.stream = stream
         self.order = order
 
+    @classmethod
+    def of_store(cls, stream: StreamSpec, store: Store) -> TupleRuns:
+        """The index of a store."""
+        return cls(stream, store.order, store.retention)
+
     @property
     def what(self) -> str:
         """What is in a part."""
@@ -163,14 +172,23 @@ class TupleRuns(_RunIndex[Part]):
         return Part(tuples.batch, tuples.keys, self.order)
 
     def add(self, tuples: Tuples, space: Workspace) -> None:
-        """Add a run of sorted tuples; nothing is written yet, it may still be merged."""
+        """Add a run of tuples; nothing is written yet, it may still be merged."""
+        tuples = self.arranged(tuples)
         time = self.stream.time
         apart = None if time is None else self.chain.apart(tuples.keys[time], self._watermark)
         for some in [tuples] if apart is None else map(tuples.take, apart):
             self._insert(self.cut(some), space)
 
+    def arranged(self, tuples: Tuples) -> Tuples:
+        """The tuples in the order of a run."""
+        return tuples.sorted(self.order)
+
+    def freeze(self, version: int) -> None:
+        """Leave the parts as they are that were stored under an earlier version."""
+        self.chain.frozen = version
+
     def cut(self, tuples: Tuples) -> Iterator[Part]:
-        """Sorted tuples as parts of bounded size."""
+        """Arranged tuples as parts of bounded size."""
         for start, stop in arrow.stretches(tuples.batch, PART_BYTES):
             piece = tuples.slice(start, stop)
             yield Part(piece.batch, piece.keys, self.order)
@@ -204,7 +222,7 @@ class TupleRuns(_RunIndex[Part]):
 
     def merged(self, parts: Sequence[Part], watermark: int | None) -> Iterator[Part]:
         """One run of all the parts; what is old goes with its run, not tuple by tuple."""
-        yield from self.cut(concat(parts).sorted(self.order))
+        yield from self.cut(self.arranged(concat(parts)))
 
     def _searched(self, part: Part, order: SortOrder) -> Part:
         return part.ordered(order)
@@ -312,6 +330,12 @@ def _until(tuples: Tuples, stream: StreamSpec, reach: int | None) -> Int64s:
     if stream.time is None or reach is None:
         return np.full(len(tuples), INT64_MAX)
     return np.minimum(tuples.keys[stream.time], INT64_MAX - max(0, reach)) + reach
+
+
+def _steps(part: Part) -> int:
+    """Steps of the two binary searches in a part."""
+    sorted_by = (part.order.equality, part.order.range)
+    return 0 if sorted_by == (None, None) else 2 * len(part).bit_length()
 
 
 def _loaded(runs: Sequence[Run], space: Workspace) -> list[Stored] | None:
