@@ -134,7 +134,7 @@ def compare(stored: Mapping[str, str], current: Mapping[str, str], what: str) ->
     ]
     if changed:
         values = [
-            [side.get(name, _UNSAID.get(name, "not known")) for side in (stored, current)]
+            [side.get(name, _UNSAID.get(_bare(name), "not known")) for side in (stored, current)]
             for name in changed
         ]
         lines = [
@@ -142,12 +142,17 @@ def compare(stored: Mapping[str, str], current: Mapping[str, str], what: str) ->
             for name, (was, now) in zip(changed, values, strict=True)
         ]
         hint = "put the query back as it was, or start it with a new checkpoint location"
-        if changed == ["index"]:
+        if {_bare(name) for name in changed} == {"index"}:
             hint = f'give the index of the checkpoint, JoinOptions(index="{values[0][0]}"), or'
             hint += " start it with a new checkpoint location"
         raise FingerprintError(
             f"{what}: {', '.join(changed)} changed", detail="\n".join(lines), hint=hint
         )
+
+
+def _bare(name: str) -> str:
+    """The name of an entry without that of its join."""
+    return name.partition(" of join ")[0]
 
 
 def compare_routing(stored: RoutingSpec, routing: RoutingSpec, spec: JoinSpec) -> None:

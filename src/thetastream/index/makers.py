@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from thetastream.index.blocks import BlockLists
+from thetastream.index.extendible import Extendible
 from thetastream.index.protocol import TupleIndex
 from thetastream.index.runs import TupleRuns
 from thetastream.spec import IndexKind, Store, StreamSpec
@@ -12,7 +14,9 @@ from thetastream.spec import IndexKind, Store, StreamSpec
 Maker = Callable[[StreamSpec, Store], TupleIndex]
 
 MAKERS: Final[dict[IndexKind, Maker]] = {
-    IndexKind.RUNS: TupleRuns.of_store,
+    IndexKind.RUNS: TupleRuns,
+    IndexKind.EXTENDIBLE: Extendible,
+    IndexKind.NESTED_LOOPS: BlockLists,
 }
 
 

@@ -151,15 +151,10 @@ class _RunIndex(Generic[_Part]):
 class TupleRuns(_RunIndex[Part]):
     """Tuples of one stream."""
 
-    def __init__(self, stream: StreamSpec, order: SortOrder, retention: Retention) -> None:
-        super().__init__(retention)
+    def __init__(self, stream: StreamSpec, store: Store) -> None:
+        super().__init__(store.retention)
         self.stream = stream
-        self.order = order
-
-    @classmethod
-    def of_store(cls, stream: StreamSpec, store: Store) -> TupleRuns:
-        """The index of a store."""
-        return cls(stream, store.order, store.retention)
+        self.order = store.order
 
     @property
     def what(self) -> str:
