@@ -74,9 +74,7 @@ class Directory:
         """The table: the place of the mini-group for each value of so many first bits."""
         depth = self.depth
         return [
-            place
-            for place, mini in enumerate(self.minis)
-            for _ in range(1 << (depth - mini.depth))
+            place for place, mini in enumerate(self.minis) for _ in range(1 << (depth - mini.depth))
         ]
 
     def find(self, hashes: UInt64s) -> Int64s:
