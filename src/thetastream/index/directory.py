@@ -53,6 +53,11 @@ class MiniGroup:
         """Blocks that its tuples fill."""
         return -(-self.bytes // BLOCK_BYTES)
 
+    def change(self, rows: int, size: int) -> None:
+        """So many more tuples and bytes; fewer if they are negative."""
+        self.rows += rows
+        self.bytes = max(0, self.bytes + size) if self.rows else 0
+
     def is_buddy(self, other: MiniGroup) -> bool:
         """Whether the two are halves of one mini-group."""
         bit = 1 << (HASH_BITS - self.depth)
@@ -88,8 +93,7 @@ class Directory:
         rows = np.bincount(places, minlength=len(self.minis))
         total = np.bincount(places, weights=sizes, minlength=len(self.minis))
         for mini, more, size in zip(self.minis, rows.tolist(), total.tolist(), strict=True):
-            mini.rows += sign * more
-            mini.bytes = max(0, mini.bytes + sign * int(size)) if mini.rows else 0
+            mini.change(sign * more, sign * int(size))
 
     def tune(self, theta: int, fetch: Fetch) -> int:
         """Split and merge until all fits, `theta` in blocks; how many tuples changed their place.
