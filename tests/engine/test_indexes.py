@@ -112,8 +112,8 @@ def test_mini_groups_are_split_and_merged_again() -> None:
             join.attempt(step)
         rows += join.batch(step)
         seen.append(max(depths(join)))
-        sizes = [mini.blocks for one in directories(join) for mini in one.minis]
-        assert max(sizes) <= 2, "all keys differ, so that all can be split"
+        sizes = [mini.bytes for one in directories(join) for mini in one.minis]
+        assert max(sizes) <= 2 * 4096, "all keys differ, so that all can be split"
         join.restart()
     assert seen[1] > 1, "mini-groups were split"
     assert seen[-1] == 0, "and are merged when the window has passed"
@@ -141,7 +141,7 @@ def test_a_hot_key_is_divided_from_the_others() -> None:
     script.append(Batch(keyed([7], 2), keyed(np.sort(keys)[-200:], 2)))
     found = sum(table.num_rows for table in join.play(script))
     assert found == len(expected_rows("r.k = s.k", script))
-    large = [mini for one in directories(join) for mini in one.minis if mini.blocks > 2]
+    large = [mini for one in directories(join) for mini in one.minis if mini.bytes > 2 * 4096]
     assert len(large) == 1
     assert large[0].rows == int((keys == 7).sum()) + 1
 

@@ -30,8 +30,8 @@ class Bucket:
         self.items = items
 
     @property
-    def blocks(self) -> int:
-        return -(-sum(size for _, size in self.items) // BLOCK_BYTES)
+    def size(self) -> int:
+        return sum(size for _, size in self.items)
 
 
 class Model:
@@ -60,7 +60,7 @@ class Model:
     def _splittable(self) -> Iterator[tuple[int, Bucket]]:
         for entry, bucket in self.distinct():
             several = len({hashed for hashed, _ in bucket.items}) > 1
-            if bucket.blocks > 2 * self.theta and bucket.depth < DEPTH and several:
+            if bucket.size > 2 * self.theta and bucket.depth < DEPTH and several:
                 yield entry, bucket
 
     def _split(self, entry: int, bucket: Bucket) -> None:
@@ -81,8 +81,8 @@ class Model:
             span = 1 << (self.depth - bucket.depth)
             other = entry + span if entry % (2 * span) == 0 else entry - span
             buddy = self.table[other]
-            size = -(-sum(size for _, size in [*bucket.items, *buddy.items]) // BLOCK_BYTES)
-            if buddy.depth == bucket.depth and bucket.blocks < self.theta and size < 2 * self.theta:
+            size = bucket.size + buddy.size
+            if buddy.depth == bucket.depth and bucket.size < self.theta and size < 2 * self.theta:
                 yield min(entry, other), max(entry, other), span
 
     def _merge(self, first: int, second: int, span: int) -> None:
@@ -108,10 +108,10 @@ def check(found: Directory, model: Model, items: list[Item], theta: int) -> None
         assert mini.bytes == sum(size for _, size in mine)
         assert entries.count(place) == 1 << (found.depth - mini.depth)
         stuck = mini.depth == DEPTH or len({hashed for hashed, _ in mine}) == 1
-        assert mini.blocks <= 2 * theta or stuck
+        assert mini.bytes <= 2 * theta or stuck
     for left, right in zip(found.minis, found.minis[1:], strict=False):
-        if left.is_buddy(right) and min(left.blocks, right.blocks) < theta:
-            assert -(-(left.bytes + right.bytes) // BLOCK_BYTES) >= 2 * theta
+        if left.is_buddy(right) and min(left.bytes, right.bytes) < theta:
+            assert left.bytes + right.bytes >= 2 * theta
     if items:
         hashes, _ = arrays(items)
         by_table = [entries[hashed >> (HASH_BITS - found.depth)] for hashed, _ in items]
@@ -129,7 +129,7 @@ items = st.tuples(hashes, st.integers(1, 3 * BLOCK_BYTES))
 @settings(max_examples=150, deadline=None)
 @given(
     batches=st.lists(st.lists(items, max_size=25), min_size=1, max_size=8),
-    theta=st.integers(1, 6),
+    theta=st.integers(BLOCK_BYTES, 6 * BLOCK_BYTES),
     data=st.data(),
 )
 def test_the_directory_does_what_the_table_does(
@@ -166,7 +166,7 @@ def test_equal_hashes_are_not_split() -> None:
     found = Directory()
     same = [(5, BLOCK_BYTES)] * 100
     found.count(*arrays(same))
-    assert found.tune(1, lambda first, end: arrays(same)) == 0
+    assert found.tune(BLOCK_BYTES, lambda first, end: arrays(same)) == 0
     assert found.depth == 0
 
 
@@ -174,12 +174,12 @@ def test_hashes_that_hardly_differ_are_split_up_to_the_largest_depth() -> None:
     found = Directory()
     near = [(number, BLOCK_BYTES) for number in range(100)]
     found.count(*arrays(near))
-    found.tune(1, lambda first, end: arrays(near))
+    found.tune(BLOCK_BYTES, lambda first, end: arrays(near))
     found.validate()
     assert found.depth == directory.MOST_DEPTH
     assert max(mini.rows for mini in found.minis) == 100
     found.count(*arrays(near), -1)
-    found.tune(1, lambda first, end: arrays([]))
+    found.tune(BLOCK_BYTES, lambda first, end: arrays([]))
     assert found.minis == [MiniGroup(0, 0)]
 
 
