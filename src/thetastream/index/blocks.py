@@ -5,7 +5,7 @@ Stored tuples are divided into partition-groups by a hash of the driving equalit
 also decides the routing, a partition-group is a run of the routing's groups. What is written is a
 run of all groups, as with sorted runs, in which the tuples of a group are neighbours: its blocks
 are stretches of the runs. So a batch adds one part and not one for each group, runs expire, merge
-and move as those of `thetastream.index.runs` do, and a group that is split or merged writes nothing.
+and move as those of `thetastream.index.runs` do, and to split or merge a group writes nothing.
 
 Fresh tuples need no head block of their own. A batch's tuples of one stream look at what is stored
 of the other, and only then are they stored, for the other stream's fresh tuples to look at. So each
