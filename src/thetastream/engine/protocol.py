@@ -133,6 +133,10 @@ class Report:
     """Whether there are aggregates that it has not sent yet."""
     transfers: list[Transfer] = field(default_factory=list)
     """What is exported and not dropped yet."""
+    compared: int = 0
+    """Pairs of a probing and a stored tuple that the indexes looked at, and steps of searches."""
+    updates: int = 0
+    """Tuples, hubs and links that were written into indexes, again by merging them as well."""
 
 
 StateChange = PutPart | DropPart | PutManifest
