@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("cli", "dashboard", "demo", "bench", "papers", "simulator", "testing", "workloads", "__main__"),
+    (
+        "cli",
+        "dashboard",
+        "demo",
+        "bench",
+        "papers",
+        "simulator",
+        "testing",
+        "workloads",
+        "__main__",
+    ),
     # The package itself re-exports the public names, so importing it means importing the api.
     ("api", "__init__"),
     ("planner",),

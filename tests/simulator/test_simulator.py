@@ -109,8 +109,8 @@ def test_results_are_those_of_the_join(topology: str, separate: bool, slots: int
     # What waits at the router at the end has not been joined yet: look at what came before.
     tables = {name: pa.concat_tables(some) for name, some in inputs.items()}
     wanted = query(
-        "SELECT r.k, r.v AS rv, s.v AS sv FROM r, s WHERE r.k = s.k AND abs(epoch_us(r.t) - epoch_us(s.t))"
-        " <= 3000000 AND greatest(r.t, s.t) < '2026-01-01 00:00:11'",
+        "SELECT r.k, r.v AS rv, s.v AS sv FROM r, s WHERE r.k = s.k"
+        " AND abs(epoch_us(r.t) - epoch_us(s.t)) <= 3000000 AND greatest(r.t, s.t) < '2026-01-01 00:00:11'",
         **tables,
     )
     got = [
@@ -151,7 +151,9 @@ def test_three_streams_in_every_scheme_give_the_same_results() -> None:
 
 
 def test_a_result_waits_for_half_an_epoch_on_average() -> None:
-    trace = simulated(20.0, cluster=Cluster(epoch=2.0, cpu=Counted(row=0, comparison=0, update=0, result=0)))
+    trace = simulated(
+        20.0, cluster=Cluster(epoch=2.0, cpu=Counted(row=0, comparison=0, update=0, result=0))
+    )
     assert trace.delay(after=4.0) == pytest.approx(1.0, rel=0.05)
     assert trace.utilisation() == 0.0
 
@@ -349,7 +351,9 @@ low = 0.01
 """
 
 
-def test_a_policy_scales_a_simulated_join(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_scales_a_simulated_join(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "scenario.toml"
     file.write_text(SCENARIO)
     assert main(["simulate", str(file), "--json", "--plot", str(tmp_path / "plot.svg")]) == 0

@@ -12,6 +12,7 @@ import pytest
 from tests.steering.histories import batches
 from tests.steering.test_steps import all_heard, first, planned
 from thetastream.errors import OptionError
+from thetastream.index.hashing import dealt, scaled
 from thetastream.options import JoinOptions
 from thetastream.spec import JoinTree
 from thetastream.steering.edits import Edit, Move, Moves, Scale, edit_from_json, edit_to_json
@@ -24,7 +25,6 @@ from thetastream.steering.version import Note, Version
 from thetastream.testing import Batch, InProcessJoin, expected_rows, multiset
 from thetastream.testing.inprocess import rows_in
 from thetastream.testing.steered import Steering
-from thetastream.topology.hashing import dealt, scaled
 
 GROUPS = 5040
 EPOCH = 20.0

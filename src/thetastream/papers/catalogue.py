@@ -23,6 +23,8 @@ def find(name: str) -> Figure:
         near = difflib.get_close_matches(name, known, 3)
         raise OptionError(
             f"there is no figure {name!r}",
-            hint=f"perhaps {' or '.join(near)}" if near else "thetastream reproduce --list names them",
+            hint=f"perhaps {' or '.join(near)}"
+            if near
+            else "thetastream reproduce --list names them",
         )
     return known[name]

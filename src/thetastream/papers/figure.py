@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 Points = Sequence[tuple[float, float]]
@@ -99,11 +100,11 @@ def at_most(claim: str, value: float, limit: float, *, unit: str = "", why: str 
     return Finding(claim=claim, found=found, holds=bool(value <= limit), why=why)
 
 
-def ordered(claim: str, values: Mapping[str, float], *, slack: float = 0.0, why: str = "") -> Finding:
+def ordered(
+    claim: str, values: Mapping[str, float], *, slack: float = 0.0, why: str = ""
+) -> Finding:
     """A finding that holds if the values fall from the first to the last, but for some slack."""
     found = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
     listed = list(values.values())
-    holds = all(
-        later <= earlier * (1 + slack) for earlier, later in zip(listed, listed[1:], strict=False)
-    )
+    holds = all(later <= earlier * (1 + slack) for earlier, later in pairwise(listed))
     return Finding(claim=claim, found=found, holds=holds, why=why)

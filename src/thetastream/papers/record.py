@@ -65,7 +65,10 @@ def text(figure: Figure, outcome: Outcome) -> str:
     """What is printed of a run."""
     lines = [f"{figure.name}: {figure.title} ({figure.number})", f"  {figure.setting}"]
     for one in outcome.findings:
-        lines += [f"  claim  {one.claim}", f"  found  {one.found}{'' if one.holds else '  (differs)'}"]
+        lines += [
+            f"  claim  {one.claim}",
+            f"  found  {one.found}{'' if one.holds else '  (differs)'}",
+        ]
         if one.why:
             lines.append(f"         {one.why}")
     return "\n".join([*lines, f"  verdict: {outcome.verdict.value}"])
@@ -97,7 +100,9 @@ def _section(figure: Figure, kept: Mapping[str, Any]) -> list[str]:
     lines += ["| the paper | here | |", "|---|---|---|"]
     for one in kept["findings"]:
         why = f" {one['why']}" if one["why"] else ""
-        lines.append(f"| {one['claim']} | {one['found']}.{why} | {'yes' if one['holds'] else 'no'} |")
+        lines.append(
+            f"| {one['claim']} | {one['found']}.{why} | {'yes' if one['holds'] else 'no'} |"
+        )
     verdict = f"**{kept['verdict'][0].upper()}{kept['verdict'][1:]}**"
     quick = ", in the quick form" if kept["quick"] else ""
     again = f"`thetastream reproduce {figure.name}`"
@@ -129,7 +134,9 @@ def index(papers: Sequence[Paper], folder: Path) -> str:
     ]
     for paper in papers:
         verdicts = [one["verdict"] for one in read(folder, paper).values()]
-        counts = [verdicts.count(one) for one in ("reproduced", "reproduced in part", "not reproduced")]
+        counts = [
+            verdicts.count(one) for one in ("reproduced", "reproduced in part", "not reproduced")
+        ]
         shown = " | ".join(map(str, counts))
         lines.append(f"| [{paper.title}]({paper.name}.md) | {len(paper.figures)} | {shown} |")
     return "\n".join(lines) + "\n"
@@ -140,5 +147,3 @@ def write_pages(folder: Path, papers: Sequence[Paper]) -> None:
     for paper in papers:
         (folder / f"{paper.name}.md").write_text(page(paper, read(folder, paper)))
     (folder / "README.md").write_text(index(papers, folder))
-
-

@@ -1,20 +1,20 @@
 """Scenarios: a simulation in a TOML file.
 
-    seconds = 60
-    after = 20
-    predicate = "r.k = s.k"
-    within = "10 seconds"
-    [streams.r]
-    rate = 500
-    k = { values = "zipf", domain = 1000, exponent = 1.0 }
-    [streams.s]
-    rate = [[0, 500], [30, 1500]]
-    k = { values = "uniform", domain = 1000 }
-    [join]
-    topology = "hash"
-    units = 4
-    [cluster]
-    epoch = 2.0
+seconds = 60
+after = 20
+predicate = "r.k = s.k"
+within = "10 seconds"
+[streams.r]
+rate = 500
+k = { values = "zipf", domain = 1000, exponent = 1.0 }
+[streams.s]
+rate = [[0, 500], [30, 1500]]
+k = { values = "uniform", domain = 1000 }
+[join]
+topology = "hash"
+units = 4
+[cluster]
+epoch = 2.0
 """
 
 from __future__ import annotations
@@ -32,8 +32,17 @@ from thetastream.errors import JobError, OptionError, ThetastreamError
 from thetastream.options import JoinOptions
 from thetastream.simulator.cluster import Cluster, Counted, Measured, Memory, Network
 from thetastream.simulator.simulation import Simulation
-from thetastream.simulator.sources import BModel, Columns, Generated, Normal, Steps, Uniform, ZipfKeys
+from thetastream.simulator.sources import (
+    BModel,
+    Columns,
+    Generated,
+    Normal,
+    Steps,
+    Uniform,
+    ZipfKeys,
+)
 from thetastream.steering.policy import Policy
+from thetastream.steering.rebalance import Rebalance
 from thetastream.steering.scaling import TwoPhaseScaling
 
 VALUES: Mapping[str, type] = {
@@ -42,7 +51,7 @@ VALUES: Mapping[str, type] = {
     "b-model": BModel,
     "normal": Normal,
 }
-POLICIES: Mapping[str, type] = {"two-phase-scaling": TwoPhaseScaling}
+POLICIES: Mapping[str, type] = {"two-phase-scaling": TwoPhaseScaling, "rebalance": Rebalance}
 CPUS: Mapping[str, type] = {"counted": Counted, "measured": Measured}
 
 

@@ -14,7 +14,14 @@ import pyarrow as pa
 from thetastream.engine.runner import Runner
 from thetastream.errors import OptionError
 from thetastream.options import JoinOptions
-from thetastream.planner import Parallelism, Plan, parse_duration, parse_query, plan_join, plan_query
+from thetastream.planner import (
+    Parallelism,
+    Plan,
+    parse_duration,
+    parse_query,
+    plan_join,
+    plan_query,
+)
 from thetastream.simulator.cluster import Cluster
 from thetastream.simulator.sources import TIME, Source, named_sources
 from thetastream.simulator.trace import Trace
@@ -281,7 +288,7 @@ def _available() -> int | None:
 
 def _width(kind: pa.DataType) -> float:
     try:
-        return kind.bit_width / 8
+        return float(kind.bit_width) / 8
     except ValueError:
         return 16.0
 
