@@ -110,7 +110,8 @@ def test_results_are_those_of_the_join(topology: str, separate: bool, slots: int
     tables = {name: pa.concat_tables(some) for name, some in inputs.items()}
     wanted = query(
         "SELECT r.k, r.v AS rv, s.v AS sv FROM r, s WHERE r.k = s.k"
-        " AND abs(epoch_us(r.t) - epoch_us(s.t)) <= 3000000 AND greatest(r.t, s.t) < '2026-01-01 00:00:11'",
+        " AND abs(epoch_us(r.t) - epoch_us(s.t)) <= 3000000"
+        " AND greatest(r.t, s.t) < '2026-01-01 00:00:11'",
         **tables,
     )
     got = [
