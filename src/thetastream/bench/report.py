@@ -116,6 +116,9 @@ def write(out: Path) -> None:
         lines += ["", *section(name, document, out)]
     if growth:
         lines += ["", *growth_section({name: documents[name] for name in growth}, out)]
+    elastic = out / "elastic.json"
+    if elastic.exists():
+        lines += ["", *elastic_section(elastic)]
     if documents:
         lines += ["", *environments(documents)]
     _publish(out / "README.md", "\n".join(lines) + "\n")
@@ -219,6 +222,26 @@ def growth_section(documents: dict[str, Document], out: Path) -> list[str]:
     )
     _publish(out / "growth.svg", svg(figure))
     return [*lines, "", f"![{title}](growth.svg)"]
+
+
+def elastic_section(file: Path) -> list[str]:
+    """What `thetastream.bench.elastic` found: a join that scales while it runs."""
+    found = json.loads(file.read_text())
+    cost = found["cost"]
+    lines = ["## A join that scales while it runs", ""]
+    lines += [
+        "BiStream's figure 12, its minutes shortened: `python -m thetastream.bench.elastic`.",
+        "",
+        "| claim | |",
+        "|---|---|",
+        *(f"| {claim} | {'yes' if held else 'no'} |" for claim, held in found["claims"].items()),
+        "",
+        f"Time of a trigger against the median of those before a change: {cost['during']:.2f} ×"
+        f" while it is under way, {cost['after']:.2f} × after it.",
+        "",
+        f"![{file.stem}]({file.stem}.svg)",
+    ]
+    return lines
 
 
 def environments(documents: dict[str, Document]) -> list[str]:
