@@ -9,9 +9,9 @@ import pytest
 
 from tests.steering.histories import KINDS, ends, play, play_view
 
-SEEDS = {2: 8, 3: 2}
+SEEDS = {2: 6, 3: 2}
 """Histories of joins with so many streams: those of three take three times as long."""
-INDEX_SEEDS = {2: 2, 3: 1}
+INDEX_SEEDS = {2: 1, 3: 1}
 """Histories with an index other than the default, to which most of a change makes no difference."""
 
 
