@@ -8,7 +8,7 @@ from thetastream.papers.figure import Figure
 from thetastream.papers.trijoin import PAPER
 from thetastream.papers.trijoin.compare import lower
 from thetastream.papers.trijoin.figures import waiting
-from thetastream.papers.trijoin.packing import dense, density_for, entries, saved
+from thetastream.papers.trijoin.packing import dense, entries, partners_for, saved
 from thetastream.papers.trijoin.runs import (
     Setting,
     Wait,
@@ -86,8 +86,8 @@ def test_pairs_are_as_many_as_packs_hold(join: Join) -> None:
 def test_what_packs_save() -> None:
     assert saved(1e-6) == pytest.approx(0.0, abs=1e-3)
     assert saved(1.0) == pytest.approx(36.79, abs=0.01)
-    assert saved(density_for(71.0)) == pytest.approx(71.0, abs=1e-3)
-    assert density_for(71.0) == pytest.approx(3.324, abs=0.001)
+    assert saved(3.324) == pytest.approx(71.0, abs=0.01)
+    assert partners_for(71.0, {1.0: 35.0, 3.0: 70.0, 4.0: 72.0}) == pytest.approx(3.5)
 
 
 def test_by_how_much() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from thetastream.papers.figure import Finding, Outcome
 from thetastream.papers.trijoin.compare import POINTS
-from thetastream.papers.trijoin.runs import WINDOW, Setting, run
+from thetastream.papers.trijoin.runs import PERIOD, WINDOW, Setting, run
 from thetastream.papers.trijoin.streams import PARTNERS, Join
 from thetastream.simulator import Trace
 
@@ -38,13 +40,9 @@ def saved(density: float) -> float:
     return 100 * (1 + math.expm1(-density) / density)
 
 
-def density_for(saving: float) -> float:
-    """The partners in a unit with which packs save so many per cent."""
-    low, high = 1e-6, 1e3
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        low, high = (middle, high) if saved(middle) < saving else (low, middle)
-    return high
+def partners_for(saving: float, found: Mapping[float, float]) -> float:
+    """The partners in a unit with which packs save so many per cent, between those of the runs."""
+    return float(np.interp(saving, list(found.values()), list(found)))
 
 
 def dense(join: Join, density: float, *, quick: bool, packed: bool) -> Setting:
@@ -55,8 +53,9 @@ def dense(join: Join, density: float, *, quick: bool, packed: bool) -> Setting:
         system="TriJoin",
         instances=3 * UNITS,
         window=window,
-        # By then all that is stored came when the window was full.
-        seconds=window + (0.1 if quick else WINDOW),
+        # By then nearly all that is stored came when the window was full.
+        seconds=window + (0.1 if quick else 2 * WINDOW),
+        sub_indexes=round(window / PERIOD),
         # Partners are counted in the usual window.
         partners=UNITS * density * WINDOW / window,
         packed=packed,
@@ -90,7 +89,10 @@ def figure(join: Join, claimed: float) -> Callable[[bool], Outcome]:
         sparse = PARTNERS["gps"] / usual.units * usual.window / WINDOW
         found = {sparse: saving(usual), **found}
         listed = ", ".join(f"{value:.0f} % with {density:.1f}" for density, value in found.items())
-        needed = density_for(claimed)
+        needed = partners_for(claimed, found)
+        # In a chain the end streams' new tuples are packed below the stored one of the middle, in
+        # each batch anew: no such formula.
+        formula = {one: saved(one) for one in found} if join == "cyclic" else {}
         shown = {
             name: entries(run(dense(join, SHOWN, quick=quick, packed=packed)))
             for name, packed in (("TriJoin, packed", True), ("TriJoin, pairs", False))
@@ -109,24 +111,24 @@ def figure(join: Join, claimed: float) -> Callable[[bool], Outcome]:
                     found=f"{found[sparse]:.0f} % with the {sparse:.1f} partners in a unit of the"
                     " other figures",
                     holds=abs(found[sparse] - claimed) <= POINTS,
-                    why=f"It is a matter of the data alone: {claimed:.0f} % takes {needed:.1f}"
-                    " partners in each unit, if their number is Poisson; with"
-                    f" {SHOWN:.0f} it is {found[SHOWN]:.0f} % here. The paper does not say how many"
-                    " there were",
+                    why=f"It is a matter of the data alone: {claimed:.0f} % takes about"
+                    f" {needed:.1f} partners in each unit. The paper does not say how many there"
+                    " were",
                 ),
             ],
             series={
-                name: [((tick + 1) * period, value) for tick, value in line.items()]
+                name: [(1000 * (tick + 1) * period, value) for tick, value in line.items()]
                 for name, line in shown.items()
             },
-            x_label="seconds",
-            y_label=f"intermediate results, {SHOWN:.0f} partners in a unit",
+            x_label=f"milliseconds; a tuple has {SHOWN:.0f} partners in a unit",
+            y_label="intermediate results",
             numbers={
-                f"{density:.2f} partners": {
-                    "per cent fewer": round(value, 1),
-                    "per cent fewer if Poisson": round(saved(density), 1),
-                }
-                for density, value in found.items()
+                "per cent fewer, by partners": {
+                    f"{one:.2f}": round(value, 1) for one, value in found.items()
+                },
+                "if partners are Poisson": {
+                    f"{one:.2f}": round(value, 1) for one, value in formula.items()
+                },
             },
         )
 

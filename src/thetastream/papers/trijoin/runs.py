@@ -59,6 +59,8 @@ class Setting:
     """In a window of the usual length; 0 for those of the data."""
     packed: bool = True
     slower: float = SLOWER
+    sub_indexes: int = 1
+    """Of a window. Few are fast; with many, what has left the window is dropped soon."""
 
     @property
     def units(self) -> int:
@@ -97,8 +99,7 @@ def simulation(setting: Setting, cluster: Cluster) -> Simulation:
             intermediate="packed" if setting.packed else "pairs",
             topology="random",
             units=setting.units,
-            # Few sub-indexes: the windows here are of few tuples.
-            archive_period=f"{round(1000 * setting.window)} milliseconds",
+            archive_period=f"{round(1000 * setting.window / setting.sub_indexes)} milliseconds",
         ),
         cluster=cluster,
         separate=True,
