@@ -28,6 +28,8 @@ class Turn:
     """When the last tuple of the batch had come."""
     arrived: float = 0.0
     """When all of it had reached the unit."""
+    forwarded: float = 0.0
+    """When the packs of the stage before had reached it, if there were any."""
     start: float = 0.0
     finish: float = 0.0
     cpu: float = 0.0
@@ -56,6 +58,8 @@ class Turn:
     """Results whose delay is known."""
     delay: float = 0.0
     """The sum of their delays."""
+    late: int = 0
+    """Those that came of packs of the stage before, which it had to wait for."""
     sample: npt.NDArray[np.float32] = field(
         default_factory=lambda: np.empty(0, np.float32), repr=False
     )

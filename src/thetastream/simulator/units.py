@@ -2,12 +2,15 @@
 
 A unit begins with a batch when it has all of it and has done with the one before. A result is there
 when the unit has come to its newest member: these are taken in the order in which they arrived.
+Where packs of the stage before come to a unit, what it finds with them is there later: as if it
+began with its batch only then.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -53,6 +56,17 @@ class _Kept(Memory):
         return self._kept[meta.id]
 
 
+@dataclass
+class _Passed:
+    """Packs of the stage before, for one unit."""
+
+    left: float = 0.0
+    """When the last of them was sent."""
+    bytes: int = 0
+    messages: int = 0
+    packs: int = 0
+
+
 class TimedRunner(Runner):
     """Runs a join and tells when what happens."""
 
@@ -74,14 +88,14 @@ class TimedRunner(Runner):
         """When the last unit was done with the batch."""
         self._arrivals: dict[int, float] = {}
         self._sent: dict[int, tuple[int, int, int]] = {}
-        self._forwarded: dict[int, float] = {}
-        """When the packs of the stage before had reached each unit."""
+        self._passed: dict[int, _Passed] = {}
+        """What the stage before sent to each unit."""
 
     def begin(self, tick: int, opened: float, closed: float, ready: float) -> None:
         """The batch that comes: from when to when its tuples arrived, and when it can be sent."""
         self._tick, self._opened, self._closed, self._ready = tick, opened, closed, ready
         self.finished = ready
-        self._forwarded = {}
+        self._passed = {}
 
     def route(
         self, stage: Stage, given: Sequence[Sequence[pa.RecordBatch]]
@@ -137,16 +151,24 @@ class TimedRunner(Runner):
             tuples=tuples,
             transfer=self._cluster.network.transfer(size, messages),
         )
+        passed = self._passed.get(number) if stage.number else None
+        if passed is not None:
+            transfer = self._cluster.network.transfer(passed.bytes, passed.messages)
+            turn.bytes += passed.bytes
+            turn.messages += passed.messages
+            turn.tuples += passed.packs
+            turn.transfer += transfer
+            turn.forwarded = passed.left + transfer + self._cluster.network.latency
         found: list[pa.RecordBatch] = []
-        onward: list[int] = []
+        onward: list[tuple[int, Packs]] = []
         for step in super().turn(stage, number, seen, arrived, watermark):
             match step:
                 case Emit(batches):
                     found += batches
                 case Pass(_, _, data):
                     found.append(unfactored(data))
-                case Forward(target, _):
-                    onward.append(target)
+                case Forward(target, packs):
+                    onward.append((target, packs))
                 case PutPart(meta, _, part):
                     self._kept[meta.id] = part
                 case DropPart(meta):
@@ -154,6 +176,9 @@ class TimedRunner(Runner):
                 case Export(_, data):
                     turn.moved += data.size
                 case Report():
+                    if passed is not None:
+                        # A pack visits like a tuple.
+                        step.probes += passed.packs
                     self._finish(turn, stage, step, found, onward)
             yield step
 
@@ -163,7 +188,7 @@ class TimedRunner(Runner):
         stage: Stage,
         report: Report,
         found: list[pa.RecordBatch],
-        onward: list[int],
+        onward: list[tuple[int, Packs]],
     ) -> None:
         """When it all happened, now that it is known what it took."""
         cluster = self._cluster
@@ -172,24 +197,22 @@ class TimedRunner(Runner):
         report.busy = turn.cpu
         place = (stage.number, turn.unit)
         turn.start = max(turn.arrived, self._free.get(place, 0.0))
-        turn.finish = turn.start + turn.cpu
-        forwarded = self._forwarded.get(turn.unit, 0.0)
-        self._delays(turn, stage, found, forwarded)
-        turn.finish = max(turn.finish, forwarded)
+        self._delays(turn, stage, found)
+        turn.finish = max(turn.start, turn.forwarded) + turn.cpu
         self._free[place] = turn.finish
         self.finished = max(self.finished, turn.finish)
-        for target in onward:
-            network = cluster.network
-            at = turn.finish + network.transfer(0) + network.latency
-            self._forwarded[target] = max(self._forwarded.get(target, 0.0), at)
+        for target, packs in onward:
+            passed = self._passed.setdefault(target, _Passed())
+            passed.left = max(passed.left, turn.finish)
+            passed.bytes += packs.nbytes
+            passed.messages += 1
+            passed.packs += len(packs)
         for name in _COPIED:
             setattr(turn, name, getattr(report, name))
         turn.rows = report.rows_in
         self._trace.turns.append(turn)
 
-    def _delays(
-        self, turn: Turn, stage: Stage, found: list[pa.RecordBatch], forwarded: float
-    ) -> None:
+    def _delays(self, turn: Turn, stage: Stage, found: list[pa.RecordBatch]) -> None:
         samples = []
         streams = self._forwarding(stage)
         for batch in found:
@@ -200,9 +223,10 @@ class TimedRunner(Runner):
             arrived = (newest - START) / SECOND
             share = np.clip((arrived - self._opened) / (self._closed - self._opened), 0.0, 1.0)
             ready = turn.start + turn.cpu * share
-            if forwarded and streams:
+            if turn.forwarded > turn.start and streams:
                 late = np.isin(times.argmax(axis=0), list(streams))
-                ready = np.where(late, np.maximum(ready, forwarded), ready)
+                ready += np.where(late, turn.forwarded - turn.start, 0.0)
+                turn.late += int(late.sum())
             delays = ready - arrived
             turn.delays += len(delays)
             turn.delay += float(delays.sum())
