@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from thetastream.errors import OptionError
+from thetastream.sizes import format_size, parse_size
+from thetastream.spec import BLOCK_BYTES
 
 Topology = Literal["auto", "hash", "contrand", "random", "band", "matrix"]
 """How tuples meet.
@@ -29,6 +31,17 @@ Scheme = Literal["auto", "symmetric", "semi-symmetric", "tree"]
 - `tree`: two-way joins one after the other; the baseline, and what four and more streams use.
 """
 
+IndexName = Literal["auto", "runs", "extendible", "nested-loops"]
+"""How a unit finds the partners of a row among those that it stores.
+
+- `auto`: sorted runs.
+- `runs`: sorted runs in a chain of sub-indexes; binary searches.
+- `extendible`: extendible hashing divides each partition-group into mini-groups of bounded size,
+  `theta`; a row looks at every stored row of its mini-group. For comparison; needs an equality.
+- `nested-loops`: a row looks at every stored row of its partition-group. The baseline; any
+  predicate.
+"""
+
 Intermediate = Literal["packed", "pairs"]
 """How a three-way join keeps its intermediate results.
 
@@ -44,6 +57,9 @@ Aggregation = Literal["auto", "enumerate"]
 """
 
 MAX_UNITS = 1024
+
+THETA = "1.5 MB"
+"""The size of a mini-group where none is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +84,11 @@ class JoinOptions:
     """Width of a band bucket, in units of the driving expression."""
     archive_period: str | Literal["auto"] = "auto"
     """Event time that a sub-index of the chained index spans; a tenth of the window by default."""
+    index: IndexName = "auto"
+    """How stored rows are found."""
+    theta: str | int | None = None
+    """With `index="extendible"`, the size of a mini-group: text with a unit, or bytes. It is split
+    above twice as much and merged with its buddy below; 1.5 MB by default."""
     chunk_rows: int = 262_144
     """Result rows that leave a unit at a time; bounds the memory of a huge result."""
     cache_bytes: int = 4 * 1024**3
@@ -146,6 +167,7 @@ class JoinOptions:
                 hint="leave it out, or give at least 1",
             )
         self._check_control()
+        self._check_index()
         if self.chunk_rows < 1:
             raise OptionError(
                 f"chunk_rows={self.chunk_rows!r} is not a positive number",
@@ -154,6 +176,31 @@ class JoinOptions:
         if self.cache_bytes < 0:
             raise OptionError(
                 f"cache_bytes={self.cache_bytes!r} is negative", hint="give 0 to turn the cache off"
+            )
+
+    @property
+    def mini_group(self) -> int:
+        """Bytes of a mini-group of extendible hashing."""
+        return parse_size(THETA if self.theta is None else self.theta, "theta")
+
+    def _check_index(self) -> None:
+        allowed = IndexName.__args__  # type: ignore[attr-defined]
+        if self.index not in allowed:
+            raise OptionError(
+                f"unknown index {self.index!r}", hint=f"choose one of {', '.join(allowed)}"
+            )
+        if self.theta is None:
+            return
+        if self.index != "extendible":
+            raise OptionError(
+                f'theta is the size of a mini-group, and index="{self.index}" has none',
+                hint='add index="extendible", or leave theta out',
+            )
+        if self.mini_group < BLOCK_BYTES:
+            raise OptionError(
+                f"theta={self.theta!r} is smaller than a block of {format_size(BLOCK_BYTES)}",
+                hint=f'give at least "{format_size(BLOCK_BYTES)}", or leave theta out:'
+                f" it is {THETA} then",
             )
 
     def _check_control(self) -> None:

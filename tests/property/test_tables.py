@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.specs import CONTENT, two_streams
 from thetastream.errors import OptionError
+from thetastream.index.hashing import dealt, scaled
 from thetastream.spec import (
     GROUPS,
     ColumnSpec,
@@ -33,7 +34,6 @@ from thetastream.spec import (
     StreamSpec,
     Then,
 )
-from thetastream.topology.hashing import dealt, scaled
 from thetastream.topology.makers import make
 from thetastream.topology.table import Placement, Table
 

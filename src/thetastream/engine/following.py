@@ -20,7 +20,8 @@ from thetastream.engine.protocol import Export, Instruction, Report, StateReader
 from thetastream.errors import ControlError, CorruptRunError
 from thetastream.index.encoding import Bools
 from thetastream.index.part import Part
-from thetastream.index.runs import PackRuns, TupleRuns
+from thetastream.index.protocol import Index, TupleIndex
+from thetastream.index.runs import PackRuns
 from thetastream.spec import JoinSpec, Stage, Store
 from thetastream.topology.dispatch import home
 from thetastream.topology.groups import group_of
@@ -127,13 +128,13 @@ class Following:
         for store, placement in self._stores():
             index, _ = indexes.store_of(store.stream)
             switched = placement.switched
-            kept: list[TupleRuns | PackRuns] = [index, *self._packs(indexes, store)]
+            kept: list[Index] = [index, *self._packs(indexes, store)]
             if self._number in placement.left and any(one.rows_before(switched) for one in kept):
                 raise self._older("it has tuples that were to be gone", live)
             if not live.step.drains:
                 for one in kept:
                     one.restamp(switched)
-            index.chain.frozen = switched if placement.moves and live.step.drains else 0
+            index.freeze(switched if placement.moves and live.step.drains else 0)
             index.stamp = switched if self._oldest >= switched else self._oldest
             for packs in self._packs(indexes, store):
                 # Packs of old tuples drain with these, whenever they were made.
@@ -228,7 +229,7 @@ class Following:
                     yield from indexes.written()
             for one in mine:
                 if one.target == self._number and one.stream == store.stream:
-                    index.add(_read(one, index, reader).sorted(index.order), space)
+                    index.add(_read(one, index, reader), space)
                     yield from indexes.written()
 
     # -- the end of a batch ---------------------------------------------------------------------
@@ -259,7 +260,7 @@ class Following:
                 )
 
 
-def _read(transfer: Transfer, index: TupleRuns, reader: StateReader) -> Part:
+def _read(transfer: Transfer, index: TupleIndex, reader: StateReader) -> Part:
     data = reader.exported(transfer.name)
     if hashlib.sha256(data).hexdigest() != transfer.name:
         raise CorruptRunError(

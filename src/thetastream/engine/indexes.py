@@ -10,9 +10,10 @@ from typing import Any
 from thetastream.engine.manifest import no_manifest
 from thetastream.engine.protocol import DropPart, PutPart, StateReader
 from thetastream.errors import StateError
+from thetastream.index.makers import make_index
 from thetastream.index.part import PartMeta
-from thetastream.index.protocol import Decoder, Index, Stored
-from thetastream.index.runs import PackRuns, TupleRuns
+from thetastream.index.protocol import Decoder, Index, Stored, TupleIndex
+from thetastream.index.runs import PackRuns
 from thetastream.spec import JoinSpec, Meeting, Retention, Stage
 
 
@@ -26,11 +27,14 @@ class _Space:
         self.fresh: dict[str, Stored] = {}
         """Parts that this batch made and that are still needed."""
         self.gone: list[PartMeta] = []
+        self.updates = 0
+        """Entries in the parts that this batch made."""
         self._made = 0
 
     def make(self, part: Stored) -> PartMeta:
         name = f"{self._name}-{self._made}"
         self._made += 1
+        self.updates += len(part) + part.pairs
         self.fresh[name] = part
         low, high = part.low, part.high
         return PartMeta(id=name, rows=len(part), bytes=0, low=low, high=high, pairs=part.pairs)
@@ -52,10 +56,7 @@ class UnitIndexes:
         """`sequence` makes the names of this batch's parts differ from all others."""
         retentions = spec.retentions(stage)
         self._stage = stage
-        self.stores = [
-            TupleRuns(spec.streams[store.stream], store.order, store.retention)
-            for store in stage.stores
-        ]
+        self.stores = [make_index(spec.streams[store.stream], store) for store in stage.stores]
         self.packs = [
             pack_index(spec, meeting, retention)
             for meeting, retention in zip(
@@ -68,7 +69,7 @@ class UnitIndexes:
             for place, index in enumerate(self.all)
         ]
 
-    def store_of(self, stream: int) -> tuple[TupleRuns, _Space]:
+    def store_of(self, stream: int) -> tuple[TupleIndex, _Space]:
         """The index of a stream's stored tuples, and where its parts are."""
         place = self._stage.place(stream)
         if place is None:
@@ -115,6 +116,16 @@ class UnitIndexes:
                     yield put
                     written[meta.id] = put.meta
             index.rename(written)
+
+    @property
+    def compared(self) -> int:
+        """Pairs that this batch's searches looked at."""
+        return sum(index.compared for index in self.all)
+
+    @property
+    def updates(self) -> int:
+        """Entries that this batch wrote into the indexes, or moved inside them."""
+        return sum(i.moved + s.updates for i, s in zip(self.all, self._spaces, strict=True))
 
     def fresh(self, stream: int) -> Iterator[Stored]:
         """The parts of a stream's store that this batch made."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from thetastream.errors import FingerprintError, ManifestVersionError, StateError
 from thetastream.index.part import PartMeta
-from thetastream.spec import JoinSpec, RoutingSpec, Stage
+from thetastream.spec import IndexKind, JoinSpec, RoutingSpec, Stage
 from thetastream.spec.codec import read
 from thetastream.topology.live import Transfer
 from thetastream.topology.makers import make
@@ -122,6 +122,10 @@ def no_manifest(error: Exception) -> StateError:
     )
 
 
+_UNSAID = {"index": IndexKind.RUNS.value}
+"""What a fingerprint means that does not mention it."""
+
+
 def compare(stored: Mapping[str, str], current: Mapping[str, str], what: str) -> None:
     """Refuse state that a different query wrote."""
     # In both directions: what only one of them knows is a difference as well.
@@ -129,15 +133,26 @@ def compare(stored: Mapping[str, str], current: Mapping[str, str], what: str) ->
         name for name in dict.fromkeys((*current, *stored)) if stored.get(name) != current.get(name)
     ]
     if changed:
-        lines = [
-            f"  {name}: was {stored.get(name, 'not known')}, is {current.get(name, 'not known')}"
+        values = [
+            [side.get(name, _UNSAID.get(_bare(name), "not known")) for side in (stored, current)]
             for name in changed
         ]
+        lines = [
+            f"  {name}: was {was}, is {now}"
+            for name, (was, now) in zip(changed, values, strict=True)
+        ]
+        hint = "put the query back as it was, or start it with a new checkpoint location"
+        if {_bare(name) for name in changed} == {"index"}:
+            hint = f'give the index of the checkpoint, JoinOptions(index="{values[0][0]}"), or'
+            hint += " start it with a new checkpoint location"
         raise FingerprintError(
-            f"{what}: {', '.join(changed)} changed",
-            detail="\n".join(lines),
-            hint="put the query back as it was, or start it with a new checkpoint location",
+            f"{what}: {', '.join(changed)} changed", detail="\n".join(lines), hint=hint
         )
+
+
+def _bare(name: str) -> str:
+    """The name of an entry without that of its join."""
+    return name.partition(" of join ")[0]
 
 
 def compare_routing(stored: RoutingSpec, routing: RoutingSpec, spec: JoinSpec) -> None:

@@ -109,10 +109,6 @@ class Report:
     runs: int = 0
     busy: float = 0.0
     """Seconds of CPU time for the unit's own work."""
-    compared: int = 0
-    """Pairs of a new and a stored tuple that an index looked at, with the steps of its searches."""
-    updates: int = 0
-    """Tuples that were written into an index, again each time that they are moved in it."""
     entries: int = 0
     """Packs, or pairs if they are not packed, that are stored."""
     pairs: int = 0
@@ -133,6 +129,10 @@ class Report:
     """Whether there are aggregates that it has not sent yet."""
     transfers: list[Transfer] = field(default_factory=list)
     """What is exported and not dropped yet."""
+    compared: int = 0
+    """Pairs of a probing and a stored tuple that the indexes looked at, and steps of searches."""
+    updates: int = 0
+    """Tuples, hubs and links that were written into indexes, again by merging them as well."""
 
 
 StateChange = PutPart | DropPart | PutManifest

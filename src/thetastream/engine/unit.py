@@ -179,10 +179,11 @@ class Unit:
         if place is None:
             return
         index, space = self._indexes.store_of(stream)
+        order = self._stage.stores[place].order
         for tuples in new.having(STORE):
-            index.add(tuples.sorted(index.order), space)
+            index.add(tuples, space)
         for tuples in new.having(HOME):
-            self._arrivals.keys(stream, tuples.sorted(index.order), index.order.equality)
+            self._arrivals.keys(stream, tuples.sorted(order), order.equality)
 
     # -- what they meet -------------------------------------------------------------------------
 
@@ -272,10 +273,7 @@ class Unit:
         packs = [meta for index in indexes.packs for meta in index.parts()]
         report.entries = sum(meta.rows for meta in packs)
         report.pairs = sum(meta.pairs for meta in packs)
-        report.compared = sum(index.compared for index in (*indexes.stores, *indexes.packs))
-        report.updates = sum(
-            len(part) for space in indexes._spaces for part in space.fresh.values()
-        ) + report.rows_in
+        report.compared, report.updates = indexes.compared, indexes.updates
         self._following.tell(report, indexes)
         return report
 

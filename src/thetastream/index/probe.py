@@ -31,6 +31,11 @@ class Found(NamedTuple):
     pending: list[tuple[int, Interval]]
     """What a pair must satisfy besides: a key of the stored tuple, and where it must lie."""
 
+    @property
+    def candidates(self) -> int:
+        """Pairs in the ranges."""
+        return int((self.end - self.begin).clip(0).sum())
+
     def take(self, which: Int64s) -> Found:
         """Some of the probing tuples."""
         pending = [(key, bounds.rows(which)) for key, bounds in self.pending]
@@ -82,6 +87,27 @@ class Probe:
         for key, bounds in self._rules:
             values = stored.keys[key][partners]
             keep &= (values >= bounds.first[probing]) & (values <= bounds.last[probing])
+        return keep
+
+    @property
+    def needles(self) -> Int64s | None:
+        """The probing tuples' own keys of the equality; None if there is none."""
+        return None if self._equality is None else self.tuples.keys[self._equality]
+
+    def table(self, rows: Int64s, stored: Tuples, start: int, stop: int) -> Bools:
+        """Which of some probing tuples (lines) match which stored ones from start to before stop.
+
+        Every pair is looked at, in whatever order the stored tuples are.
+        """
+        keep = np.ones((len(rows), stop - start), dtype=bool)
+        equality = self.order.equality
+        if self._equality is not None and equality is not None:
+            needles = self.tuples.keys[self._equality][rows]
+            keep &= needles[:, None] == stored.keys[equality][None, start:stop]
+        for key, bounds in self._rules:
+            values = stored.keys[key][None, start:stop]
+            keep &= values >= bounds.first[rows][:, None]
+            keep &= values <= bounds.last[rows][:, None]
         return keep
 
     def search(self, part: Part, rows: Int64s) -> Found:

@@ -6,15 +6,14 @@ so that an index does no IO and its state is a small value. Another kind of inde
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from thetastream.index.part import PartMeta
-
-Entries_contra = TypeVar("Entries_contra", contravariant=True)
-Part_co = TypeVar("Part_co", bound="Stored", covariant=True)
+from thetastream.index.encoding import Bools
+from thetastream.index.part import Part, PartMeta, Tuples
+from thetastream.index.probe import Found, Probe
 
 
 class Stored(Protocol):
@@ -95,6 +94,12 @@ class Index(Decoder, Protocol):
     def restamp(self, version: int) -> None:
         """Nothing of an earlier version matters any more."""
 
+    compared: int
+    """Pairs of a probing and a stored entry that this batch's searches looked at."""
+
+    moved: int
+    """Entries that this batch put into another place of the index without writing a part."""
+
     def expire(self, watermark: int | None, space: Workspace) -> None:
         """Drop what nothing to come can match."""
 
@@ -106,3 +111,28 @@ class Index(Decoder, Protocol):
 
     def validate(self) -> None:
         """Refuse a state that no sequence of batches leads to."""
+
+
+class TupleIndex(Index, Protocol):
+    """Stored tuples of one stream."""
+
+    def decode(self, data: pa.Buffer | bytes) -> Part:
+        """The part in stored bytes."""
+
+    def add(self, tuples: Tuples, space: Workspace) -> None:
+        """Add tuples; nothing is written yet, they may still be merged with others."""
+
+    def search(self, probe: Probe, space: Workspace) -> Iterator[tuple[Stored, Part, Found]]:
+        """The parts that may have partners: each, as it is searched, and where they are."""
+
+    def freeze(self, version: int) -> None:
+        """Leave the parts as they are that were stored under an earlier version."""
+
+    def parts_before(self, version: int) -> Iterator[PartMeta]:
+        """The parts that were stored under an earlier version."""
+
+    def keep_only(
+        self, version: int, staying: Callable[[Part], Bools], space: Workspace
+    ) -> Iterator[None]:
+        """Drop tuples that were stored under an earlier version, but for those that stay; a pause
+        whenever something can be written."""

@@ -17,7 +17,7 @@ from thetastream.index.packing import Links, Packs, concat_links, pack
 from thetastream.index.part import Part, PartMeta, Tuples, concat
 from thetastream.index.probe import Found, Probe
 from thetastream.index.protocol import Stored, Workspace
-from thetastream.spec import Retention, SortOrder, StreamSpec
+from thetastream.spec import Retention, SortOrder, Store, StreamSpec
 
 PART_BYTES = 12 * 1024**2
 """Arrow bytes of a part before compression: the state store's channel needs about ten times a
@@ -41,9 +41,10 @@ class _RunIndex(Generic[_Part]):
             subs=[],
         )
         self._watermark: int | None = None
-        self.compared = 0
         self.stamp = 0
         """The version of the routing table under which a batch's entries are stored."""
+        self.compared = 0
+        self.moved = 0
 
     @property
     @abstractmethod
@@ -87,9 +88,7 @@ class _RunIndex(Generic[_Part]):
                 part = cast(_Part, space.load(meta))
                 searched = self._searched(part, probe.order)
                 found = probe.search(searched, rows)
-                self.compared += int((found.end - found.begin).clip(0).sum()) + len(
-                    rows
-                ) * 2 * len(searched).bit_length()
+                self.compared += found.candidates + len(rows) * _steps(searched)
                 yield part, searched, found
 
     def rows_before(self, version: int) -> int:
@@ -152,10 +151,10 @@ class _RunIndex(Generic[_Part]):
 class TupleRuns(_RunIndex[Part]):
     """Tuples of one stream."""
 
-    def __init__(self, stream: StreamSpec, order: SortOrder, retention: Retention) -> None:
-        super().__init__(retention)
+    def __init__(self, stream: StreamSpec, store: Store) -> None:
+        super().__init__(store.retention)
         self.stream = stream
-        self.order = order
+        self.order = store.order
 
     @property
     def what(self) -> str:
@@ -168,14 +167,23 @@ class TupleRuns(_RunIndex[Part]):
         return Part(tuples.batch, tuples.keys, self.order)
 
     def add(self, tuples: Tuples, space: Workspace) -> None:
-        """Add a run of sorted tuples; nothing is written yet, it may still be merged."""
+        """Add a run of tuples; nothing is written yet, it may still be merged."""
+        tuples = self.arranged(tuples)
         time = self.stream.time
         apart = None if time is None else self.chain.apart(tuples.keys[time], self._watermark)
         for some in [tuples] if apart is None else map(tuples.take, apart):
             self._insert(self.cut(some), space)
 
+    def arranged(self, tuples: Tuples) -> Tuples:
+        """The tuples in the order of a run."""
+        return tuples.sorted(self.order)
+
+    def freeze(self, version: int) -> None:
+        """Leave the parts as they are that were stored under an earlier version."""
+        self.chain.frozen = version
+
     def cut(self, tuples: Tuples) -> Iterator[Part]:
-        """Sorted tuples as parts of bounded size."""
+        """Arranged tuples as parts of bounded size."""
         for start, stop in arrow.stretches(tuples.batch, PART_BYTES):
             piece = tuples.slice(start, stop)
             yield Part(piece.batch, piece.keys, self.order)
@@ -209,7 +217,7 @@ class TupleRuns(_RunIndex[Part]):
 
     def merged(self, parts: Sequence[Part], watermark: int | None) -> Iterator[Part]:
         """One run of all the parts; what is old goes with its run, not tuple by tuple."""
-        yield from self.cut(concat(parts).sorted(self.order))
+        yield from self.cut(self.arranged(concat(parts)))
 
     def _searched(self, part: Part, order: SortOrder) -> Part:
         return part.ordered(order)
@@ -317,6 +325,12 @@ def _until(tuples: Tuples, stream: StreamSpec, reach: int | None) -> Int64s:
     if stream.time is None or reach is None:
         return np.full(len(tuples), INT64_MAX)
     return np.minimum(tuples.keys[stream.time], INT64_MAX - max(0, reach)) + reach
+
+
+def _steps(part: Part) -> int:
+    """Steps of the two binary searches in a part."""
+    sorted_by = (part.order.equality, part.order.range)
+    return 0 if sorted_by == (None, None) else 2 * len(part).bit_length()
 
 
 def _loaded(runs: Sequence[Run], space: Workspace) -> list[Stored] | None:

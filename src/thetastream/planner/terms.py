@@ -29,6 +29,9 @@ _TERMS = {
     "unit": "a share of the stored rows, handled by one task at a time",
     "probe": "to look for a row's partners among the stored rows of a unit",
     "sorted run": "stored rows in the order of the driving key, for binary search",
+    "partition-group": "a sixtieth of the keys, by a hash",
+    "mini-group": "a part of a partition-group that is split when it is large and merged with its"
+    " other half, the buddy, when it is small",
     "archive period": "the span of event time whose runs expire together, as one link of a chain",
     "kernel": "the search inside the units, before Spark sees any pair",
     "residual": "what the kernel cannot decide; Spark evaluates it on the pairs that are left",

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from thetastream.errors import OptionError
 from thetastream.planner.duration import format_duration
 from thetastream.planner.graph import Graph
+from thetastream.planner.indexes import describe_index, index_of
 from thetastream.planner.names import Carried
 from thetastream.planner.plan import Plan
 from thetastream.planner.report import Decision
@@ -19,6 +20,7 @@ from thetastream.spec import (
     Edge,
     GroupBy,
     Grouping,
+    IndexKind,
     JoinSpec,
     JoinTree,
     Meeting,
@@ -147,16 +149,20 @@ class _ThreeWay:
                 others = [other for other in order if other != stream]
                 strongest = min(others, key=lambda other: edge(stream, other).rank)
                 keeps = needed(self.graph.reach, bare, stream)
+                sorted_by = edge(stream, strongest).order(stream)
+                kind, theta = index_of(self.options, sorted_by, streams[stream].name)
                 stores.append(
                     Store(
                         stream=stream,
                         group_by=self._group_by(stream, edges, streams),
-                        order=edge(stream, strongest).order(stream),
+                        order=sorted_by,
                         retention=Retention(
                             time=streams[stream].time,
                             keeps=keeps,
                             period=None if keeps is None else period,
                         ),
+                        index=kind,
+                        theta=theta,
                     )
                 )
             stages.append(Stage(number=stage.number, stores=tuple(stores), meetings=stage.meetings))
@@ -213,6 +219,8 @@ class _ThreeWay:
             key = store.group_by.key
             by = "at random" if key is None else f"by {spec.streams[stream].keys[key].sql}"
             found.append(Decision(f"store of {names[stream]}", f"stored {by}", ", ".join(sent)))
+        if stores[0].index is not IndexKind.RUNS:
+            found.append(describe_index(list(stores.values()), ""))
         lengths = {length for row in spec.reach for length in row if length is not None}
         window = "full history"
         if len(lengths) == 1:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from thetastream.planner.conjuncts import Conjunct
 from thetastream.planner.duration import format_duration
 from thetastream.planner.graph import Graph
+from thetastream.planner.indexes import describe_index, index_of
 from thetastream.planner.keys import Scope
 from thetastream.planner.names import Carried
 from thetastream.planner.plan import Plan
@@ -71,11 +72,12 @@ def plan_of(pair: Pair, scope: Scope, request: Request) -> Plan:
     """The plan of a join of two streams, which may be results of another join."""
     choice = choose(pair.edge, pair.streams, request.options, scope.analyst.parallelism)
     period = request.archive_period(pair.reach)
+    stage = _stage(pair, choice, period, request)
     spec = JoinSpec(
         streams=pair.streams,
         edges=(pair.edge,),
         reach=pair.reach,
-        stages=(_stage(pair, choice, period),),
+        stages=(stage,),
         order=(0, 1),
         recheck_sql=pair.recheck_sql,
         archive_period=period,
@@ -87,25 +89,34 @@ def plan_of(pair: Pair, scope: Scope, request: Request) -> Plan:
     tree = JoinTree(
         steps=(step,), reach=pair.reach, predicate=pair.predicate, origin=request.origin
     )
-    decisions = _decisions(pair, choice, period, request)
+    decisions = _decisions(pair, choice, stage, period, request)
     return Plan(tree, decisions, pair.conjuncts, choice.costs)
 
 
-def _stage(pair: Pair, choice: Choice, period: int | None) -> Stage:
+def _stage(pair: Pair, choice: Choice, period: int | None, request: Request) -> Stage:
     stores = []
     for stream, described in enumerate(pair.streams):
         keeps = pair.reach[stream][1 - stream]
         # What never expires is one sub-index: its runs are merged into ever larger ones.
         kept = Retention(time=described.time, keeps=keeps, period=None if keeps is None else period)
         order = pair.edge.order(stream)
-        by = choice.group_by[stream]
-        stores.append(Store(stream=stream, group_by=by, order=order, retention=kept))
+        kind, theta = index_of(request.options, order, described.name)
+        stores.append(
+            Store(
+                stream=stream,
+                group_by=choice.group_by[stream],
+                order=order,
+                retention=kept,
+                index=kind,
+                theta=theta,
+            )
+        )
     meetings = tuple(Meeting(new=i, stored=1 - i, then=Then.EMIT) for i in (0, 1))
     return Stage(number=0, stores=tuple(stores), meetings=meetings)
 
 
 def _decisions(
-    pair: Pair, choice: Choice, period: int | None, request: Request
+    pair: Pair, choice: Choice, stage: Stage, period: int | None, request: Request
 ) -> tuple[Decision, ...]:
     edge, keys = pair.edge, pair.streams[0].keys
     first, second = (stream.name for stream in pair.streams)
@@ -140,7 +151,7 @@ def _decisions(
     return (
         Decision("driving predicate", drives, why, tuple(others)),
         Decision("topology", choice.routing.routing.value, choice.reason, tuple(costs)),
-        Decision("index", "chained sorted runs, by the driving key", index_why),
+        describe_index(stage.stores, index_why),
         Decision("units", f"{m} for {first}, {n} for {second}", choice.units_reason),
         Decision("window", describe_window(window, first, second), window_why),
         Decision("archive period", archive, archive_why),

@@ -30,9 +30,11 @@ from thetastream.spec.edges import (
 from thetastream.spec.join import JoinSpec, Reach, is_windowed, longest, needed, window_in
 from thetastream.spec.routing import LiveSpec, Routing, RoutingSpec
 from thetastream.spec.stages import (
+    BLOCK_BYTES,
     GROUPS,
     GroupBy,
     Grouping,
+    IndexKind,
     Meeting,
     Retention,
     Stage,
@@ -44,6 +46,7 @@ from thetastream.spec.tree import JoinTree, Step
 from thetastream.spec.view import Fold, Measure, Value, ViewSpec
 
 __all__ = [
+    "BLOCK_BYTES",
     "GROUPS",
     "NEWEST",
     "TABLE_VERSION",
@@ -57,6 +60,7 @@ __all__ = [
     "Fold",
     "GroupBy",
     "Grouping",
+    "IndexKind",
     "JoinSpec",
     "JoinTree",
     "KeySpec",

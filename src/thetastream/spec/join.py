@@ -12,7 +12,7 @@ from thetastream.errors import OptionError
 from thetastream.spec.clock import Clock, clock_of
 from thetastream.spec.codec import digest
 from thetastream.spec.edges import Edge, Window
-from thetastream.spec.stages import Meeting, Retention, Stage, Store, Then
+from thetastream.spec.stages import IndexKind, Meeting, Retention, Stage, Store, Then
 from thetastream.spec.streams import KeySpec, StreamSpec
 from thetastream.spec.view import ViewSpec
 
@@ -115,7 +115,9 @@ class JoinSpec:
     def _fingerprint(self) -> dict[str, str]:
         asdict = dataclasses.asdict
         stores = [store for stage in self.stages for store in stage.stores]
-        order = [(asdict(store.order), store.index) for store in stores]
+        # "sorted" has been the name of the default index; others have an entry of their own.
+        order = [(asdict(store.order), "sorted") for store in stores]
+        kinds = ", ".join(dict.fromkeys(store.index.value for store in stores))
         meetings = [[asdict(meeting) for meeting in stage.meetings] for stage in self.stages]
         return {
             "kind": self.kind,
@@ -136,6 +138,7 @@ class JoinSpec:
             if self.view is None
             else digest(asdict(dataclasses.replace(self.view, every=1))),
             "aggregates": self.after or "none",
+            **({} if kinds == IndexKind.RUNS else {"index": kinds}),
         }
 
 

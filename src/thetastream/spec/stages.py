@@ -21,6 +21,26 @@ so that there is room for a fair share of up to a thousand of them; every number
 it."""
 
 
+BLOCK_BYTES = 4096
+"""What a block of stored tuples holds: indexes that are joined block by block count in these."""
+
+
+class IndexKind(enum.StrEnum):
+    """The indexes of stored tuples, by the name that JoinOptions takes."""
+
+    RUNS = "runs"
+    """Sorted runs in a chain of sub-indexes."""
+    EXTENDIBLE = "extendible"
+    """Mini-groups of bounded size by extendible hashing, joined by block nested loops."""
+    NESTED_LOOPS = "nested-loops"
+    """One list of blocks for each partition-group, joined by block nested loops."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> IndexKind | None:
+        # What the only index was called before there were others.
+        return cls.RUNS if value == "sorted" else None
+
+
 class Grouping(enum.StrEnum):
     """What decides the group of a stored tuple."""
 
@@ -74,8 +94,18 @@ class Store:
     group_by: GroupBy
     order: SortOrder
     retention: Retention
-    index: str = "sorted"
+    index: IndexKind = IndexKind.RUNS
     """The kind of index that holds them."""
+    theta: int | None = None
+    """Bytes of a mini-group of extendible hashing: it is split above twice as many."""
+
+    def __post_init__(self) -> None:
+        if (self.theta is None) == (self.index is IndexKind.EXTENDIBLE):
+            raise OptionError("mini-groups have a size, and nothing else has")
+        if self.theta is not None and self.theta < BLOCK_BYTES:
+            raise OptionError(f"mini-groups of {self.theta} bytes are smaller than a block")
+        if self.index is IndexKind.EXTENDIBLE and self.order.equality is None:
+            raise OptionError("extendible hashing needs an equality")
 
 
 class Then(enum.StrEnum):

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from thetastream import arrow
 from thetastream.index.encoding import Bools, Int64s, encode, encode_integers, is_integral
+from thetastream.index.hashing import UInt64s, mixed
 from thetastream.index.part import Tuples
-from thetastream.topology.hashing import UInt64s, mixed
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FACTOR = np.uint64(0xC2B2AE3D27D4EB4F)

@@ -13,10 +13,10 @@ import numpy as np
 
 from thetastream.index.bounds import interval
 from thetastream.index.encoding import INT64_MAX, Bools, Int64s, decode_floats
+from thetastream.index.hashing import dealt, mixed, scaled
 from thetastream.index.part import Tuples
 from thetastream.spec import Edge, Grouping, JoinSpec, Store
 from thetastream.topology.content import content_hash
-from thetastream.topology.hashing import dealt, mixed, scaled
 
 MOST_BUCKETS = 8
 """A tuple whose band touches more buckets than this visits every unit."""
