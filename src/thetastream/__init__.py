@@ -64,8 +64,9 @@ if TYPE_CHECKING:
         Plan,
     )
     from thetastream.spec import Routing
-    from thetastream.steering.edits import Move, Scale
-    from thetastream.steering.policy import Holding, Load, Moment, Policy, Verdict
+    from thetastream.steering.edits import Move, Moves, Scale
+    from thetastream.steering.policy import Holding, Load, Moment, Policy, Usage, Verdict
+    from thetastream.steering.rebalance import Rebalance
     from thetastream.steering.scaling import TwoPhaseScaling
 
 _LATER = {
@@ -78,12 +79,13 @@ _LATER = {
         *("Decision", "Plan"),
     ),
     "spec": ("Routing",),
-    "steering.edits": ("Move", "Scale"),
+    "steering.edits": ("Move", "Moves", "Scale"),
     "api.control": (
         *("Change", "Control", "History", "Sample", "Status", "StreamPlaces"),
         *("UnitDraining", "control"),
     ),
-    "steering.policy": ("Holding", "Load", "Moment", "Policy", "Verdict"),
+    "steering.policy": ("Holding", "Load", "Moment", "Policy", "Usage", "Verdict"),
+    "steering.rebalance": ("Rebalance",),
     "steering.scaling": ("TwoPhaseScaling",),
 }
 """Names, by module, that are imported on first use. Spark's workers never use them, and start in
@@ -129,12 +131,14 @@ __all__ = [
     "Metrics",
     "Moment",
     "Move",
+    "Moves",
     "NotBooleanError",
     "OptionError",
     "ParseError",
     "Plan",
     "Policy",
     "PredicateError",
+    "Rebalance",
     "RefusedExpressionError",
     "RequestError",
     "Routing",
@@ -156,6 +160,7 @@ __all__ = [
     "UnknownColumnError",
     "UnknownStreamError",
     "UnsupportedColumnError",
+    "Usage",
     "Verdict",
     "WindowError",
     "__version__",

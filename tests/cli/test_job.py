@@ -16,6 +16,7 @@ from thetastream.cli.main import WORKLOADS as OFFERED
 from thetastream.cli.start import own_error
 from thetastream.errors import JobError
 from thetastream.steering.policy import Holding, Load, Moment
+from thetastream.steering.rebalance import Rebalance
 from thetastream.steering.scaling import TwoPhaseScaling
 from thetastream.workloads import WORKLOADS
 
@@ -102,15 +103,16 @@ def test_a_job_that_is_scaled_while_it_runs(
     job = load(written(tmp_path, LIVE))
     assert job.join.control == str(tmp_path / "control")
     assert job.join.max_units == 8
-    assert isinstance(job.scaling, TwoPhaseScaling)
-    assert job.scaling.every == 30.0
+    (scaling,) = job.policies
+    assert isinstance(scaling, TwoPhaseScaling)
+    assert scaling.every == 30.0
     load_of = Load(join=0, stage=0, unit=0, stored_bytes=470_000_000)
     held = Holding(stream="a", join=0, stage=0, units=(0,))
     moment = Moment(at=0, batch=1, interval=1, loads=(load_of,), holdings=(held,), max_units=8)
-    assert job.scaling.decide(moment, []).why.startswith("a: load 0.92 is above 0.90")
+    assert scaling.decide(moment, []).why.startswith("a: load 0.92 is above 0.90")
     plain = load(written(tmp_path, LIVE.split("[control.scaling]")[0], "plain.toml"))
     assert plain.join.control == str(tmp_path / "control")
-    assert plain.scaling is None
+    assert plain.policies == ()
     there = LIVE.replace('path = "control"', 'path = "s3://bucket/rides"')
     assert load(written(tmp_path, there)).join.control == "s3://bucket/rides"
     assert load(written(tmp_path, TOML)).join.control is None
@@ -129,11 +131,31 @@ def test_a_job_that_is_scaled_while_it_runs(
 def test_sizes(tmp_path: Path, size: str, found: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVERS", "broker:9092")
     job = load(written(tmp_path, LIVE.replace('"512 MB"', size)))
-    assert job.scaling is not None
+    (scaling,) = job.policies
     load_of = Load(join=0, stage=0, unit=0, stored_bytes=round(found / 2))
     held = Holding(stream="a", join=0, stage=0, units=(0,))
     moment = Moment(at=0, batch=1, interval=1, loads=(load_of,), holdings=(held,), max_units=8)
-    assert job.scaling.decide(moment, []).why.startswith("a: load 0.50 is between")
+    assert scaling.decide(moment, []).why.startswith("a: load 0.50 is between")
+
+
+REBALANCE = """
+[control.rebalance]
+every = "20 seconds"
+balance = 1.1
+declustering = false
+[options]
+"""
+BALANCED = LIVE.replace("[options]", REBALANCE)
+
+
+def test_a_job_that_is_balanced_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVERS", "broker:9092")
+    scaling, rebalance = load(written(tmp_path, BALANCED)).policies
+    assert isinstance(scaling, TwoPhaseScaling)
+    assert isinstance(rebalance, Rebalance)
+    assert (rebalance.every, rebalance.scales) == (20.0, False)
 
 
 BROKEN = [
@@ -148,6 +170,12 @@ BROKEN = [
     (LIVE.replace("patience = 2", "patience = 2.5"), "is not a whole number"),
     (LIVE.replace("30 seconds", "later"), "not a length of time"),
     (LIVE.replace("high = 0.9", "measure = 1"), "is not text"),
+    (BALANCED.replace("declustering = false", ""), "both decide how many units"),
+    (BALANCED.replace("= false", '= "no"'), "is not true or false"),
+    (BALANCED.replace("balance = 1.1", "balanse = 1.1"), "did you mean 'balance'"),
+    (BALANCED.replace("balance = 1.1", "beta = 1.1"), "beta=1.1 is not between 0 and 1"),
+    (BALANCED.replace("balance = 1.1", "groups = 1.5"), "is not a whole number"),
+    (BALANCED.replace("balance = 1.1", "balance = true"), "is not a number"),
     (TOML.replace("units = [2, 3]", 'control = "control"'), "write a table [control]"),
     (
         TOML.replace("[options]", "control = 1\n[options]").replace(

@@ -16,8 +16,9 @@ from tests.steering.model import Model
 from thetastream.errors import ControlError
 from thetastream.options import JoinOptions
 from thetastream.spec import JoinTree
-from thetastream.steering.edits import Edit, Move, Scale, edit_from_json, edit_to_json, start
+from thetastream.steering.edits import Edit, Move, Moves, Scale, edit_from_json, edit_to_json
 from thetastream.steering.steps import Heard, advance, confirmed
+from thetastream.steering.targets import start
 from thetastream.steering.version import Note, Version, first_version
 from thetastream.testing import InProcessJoin
 from thetastream.testing.cases import SCHEMA
@@ -183,6 +184,15 @@ def test_a_full_history_is_carried_over() -> None:
         ("hash", Move(groups=(-1,), to=0), "no group -1", "0 to 5039"),
         ("hash", Move(groups=(1,), to=4), "unit 4 is not active", "0, 1"),
         ("hash", Move(groups=(1,), to=1, stream="q"), "no stream 'q'", "among r, s"),
+        ("hash", Moves(moves=(Move(groups=(1,), to=5),)), "not one of the 5 units", "from 0 to 4"),
+        ("hash", Moves(moves=(Move(groups=(1,), to=-1),)), "not one of the 5 units", "from 0 to 4"),
+        ("hash", Moves(moves=(Move(groups=(5040,), to=1),)), "no group 5040", "0 to 5039"),
+        (
+            *("hash", Moves(moves=(Move(groups=(1, 2), to=0), Move(groups=(2,), to=1)))),
+            *("group 2 is moved to several units", "name each group once"),
+        ),
+        ("hash", Move(groups=(1,), to=1, join=1), "no store is meant", "counted from 0"),
+        ("hash", Move(groups=(1,), to=1, stage=1), "no store is meant", "counted from 0"),
         ("hash", Scale(units=2, subgroup=0), "no subgroups", "leave out"),
         ("contrand", Scale(units=1), "2 subgroups", "from 2 to 5"),
         ("contrand", Scale(units=2, subgroup=7), "no subgroup 7", "0 to 1"),
@@ -218,6 +228,12 @@ def test_what_cannot_be_met_is_refused_with_what_is_possible(
         {"kind": "move", "groups": [1], "to": None},
         {"kind": "move", "groups": [1.5], "to": 1},
         {"kind": "move", "groups": [1], "to": 1, "stream": 7},
+        {"kind": "move", "groups": [1], "to": 1, "join": "0"},
+        {"kind": "moves"},
+        {"kind": "moves", "moves": []},
+        {"kind": "moves", "moves": [3]},
+        {"kind": "moves", "moves": "move"},
+        {"kind": "moves", "moves": [{"groups": [1]}]},
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(raw: object) -> None:
@@ -231,8 +247,54 @@ def test_edits_go_through_json() -> None:
         Scale(units=3),
         Scale(units={"r": 2}, subgroup=1, drain="move"),
         Move(groups=(1, 2), to=3, stream="s"),
+        Move(groups=(1,), to=0, join=1, stage=0),
+        Moves(moves=(Move(groups=(1, 2), to=3), Move(groups=(7,), to=1, stream="s")), drain="move"),
     ):
         assert edit_from_json(edit_to_json(edit)) == edit
+
+
+def test_several_moves_are_one_change() -> None:
+    """Unit 0 gives a group to unit 1 and one to unit 2, which has held nothing so far."""
+    tree = planned("hash", 2)
+    moves = (Move(groups=(0, 1), to=1), Move(groups=(2,), to=2), Move(groups=(9,), to=1, join=0))
+    version: Version | None = begin(first(tree), Moves(moves=moves, drain="move"), tree)
+    steps = []
+    while version is not None:
+        last = version
+        steps.append((version.step.value, version.joins[0].active(0)))
+        version = advance(version, all_heard(version), tree, 2.0)
+    assert steps == [
+        (step, (0, 1, 2)) for step in ("announce", "switch", "take", "forget", "settled")
+    ]
+    for placement in last.joins[0].stages[0]:
+        units = placement.holders.firsts(np.arange(5040)).tolist()
+        assert units[:10] == [1, 1, 2, 0, 0, 0, 0, 0, 0, 1]
+        assert Counter(units) == {0: 2516, 1: 2523, 2: 1}
+
+
+def test_a_unit_that_gives_all_it_has_is_gone() -> None:
+    tree = planned("hash", 3)
+    halves = (
+        Move(groups=tuple(range(3360, 4200)), to=0),
+        Move(groups=tuple(range(4200, 5040)), to=1),
+    )
+    version: Version | None = begin(first(tree), Moves(moves=halves), tree)
+    while version is not None:
+        last = version
+        version = advance(version, all_heard(version), tree, 2.0)
+    assert last.joins[0].active(0) == (0, 1)
+
+
+def test_a_move_of_one_join_leaves_the_others_alone() -> None:
+    tree = planned("tree", 2)
+    found = begin(first(tree), Move(groups=(0,), to=1, join=1), tree)
+    changed = [[bool(one.planned) for one in table.stages[0]] for table in found.joins]
+    assert changed == [[False, False], [True, True]]
+
+
+def test_several_moves_drain_in_one_way() -> None:
+    with pytest.raises(ControlError, match="drain in one way"):
+        Moves(moves=(Move(groups=(1,), to=1, drain="move"),))
 
 
 def test_what_is_so_already_is_no_change() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import json
 import os
 import re
 import tomllib
@@ -26,6 +27,8 @@ from typing import Any
 from thetastream.errors import JobError, OptionError, WindowError
 from thetastream.options import JoinOptions
 from thetastream.planner import parse_duration
+from thetastream.steering.policy import Policy
+from thetastream.steering.rebalance import Rebalance
 from thetastream.steering.scaling import TwoPhaseScaling
 
 FILE_FORMATS = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
@@ -57,6 +60,20 @@ class Sink:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
+POLICIES: dict[str, type[TwoPhaseScaling | Rebalance]] = {
+    "scaling": TwoPhaseScaling,
+    "rebalance": Rebalance,
+}
+"""The policies, by the names of their tables in [control]."""
+_VALUES: dict[str, tuple[Any, str]] = {
+    "int": (int, "a whole number"),
+    "float": (int | float, "a number"),
+    "str": (str, "text"),
+    "bool": (bool, "true or false"),
+}
+"""What an argument of a policy may be, by its type, and in words."""
+
+
 @dataclass(frozen=True)
 class Job:
     """A query that can be started."""
@@ -72,8 +89,8 @@ class Job:
     output_mode: str = "append"
     delay: str | None = None
     join: JoinOptions = field(default_factory=JoinOptions)
-    scaling: TwoPhaseScaling | None = None
-    """What scales the join while it runs."""
+    policies: tuple[Policy, ...] = ()
+    """What changes the join's routing while it runs."""
     cores: int | None = None
     memory: str = "4g"
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -122,7 +139,7 @@ class _Reader:
 
     def job(self) -> Job:
         raw = self.raw
-        known = {item.name for item in dataclasses.fields(Job)} - {"file", "join", "scaling"}
+        known = {item.name for item in dataclasses.fields(Job)} - {"file", "join", "policies"}
         known |= {"control", "options"}
         if self.query is not None:
             known -= {"query"}
@@ -142,7 +159,7 @@ class _Reader:
         cores, memory = spark.pop("cores", None), spark.pop("memory", "4g")
         if cores is not None and (isinstance(cores, bool) or not isinstance(cores, int)):
             raise self._error(f"cores = {cores!r} is not a number", "write cores = 4")
-        live, scaling = self._control(raw)
+        live, policies = self._control(raw)
         return Job(
             file=self.file,
             name=self._text(raw, "name", "the job", self.file.stem),
@@ -154,7 +171,7 @@ class _Reader:
             output_mode=self._mode(self._text(raw, "output_mode", "the job", "append")),
             delay=self._delay(raw.get("delay")),
             join=self._join(self._table(raw, "options", "the job"), live),
-            scaling=scaling,
+            policies=policies,
             cores=cores,
             memory=str(memory),
             spark=self._settings(spark, "[spark]"),
@@ -196,24 +213,33 @@ class _Reader:
             options=self._settings(self._table(raw, "options", "[sink]"), "[sink] options"),
         )
 
-    def _control(self, raw: dict[str, Any]) -> tuple[dict[str, Any], TwoPhaseScaling | None]:
-        """The options of a join whose routing is live, and what scales it."""
+    def _control(self, raw: dict[str, Any]) -> tuple[dict[str, Any], tuple[Policy, ...]]:
+        """The options of a join whose routing is live, and what changes it."""
         if "control" not in raw:
-            return {}, None
+            return {}, ()
         where = "[control]"
         table = self._table(raw, "control", "the job")
-        self._no_others(table, {"path", "max_units", "scaling"}, where)
+        self._no_others(table, {"path", "max_units", *POLICIES}, where)
         live = {"control": self._path(self._text(table, "path", where))}
         if "max_units" in table:
             live["max_units"] = table["max_units"]
-        scaling = None
-        if "scaling" in table:
-            scaling = self._scaling(self._table(table, "scaling", where))
-        return live, scaling
+        found = tuple(
+            self._policy(kind, self._table(table, name, where), f"[control.{name}]")
+            for name, kind in POLICIES.items()
+            if name in table
+        )
+        if sum(policy.scales for policy in found) > 1:
+            raise self._error(
+                "[control.scaling] and [control.rebalance] both decide how many units there are",
+                "add declustering = false to [control.rebalance], or leave out one of them",
+            )
+        return live, found
 
-    def _scaling(self, raw: dict[str, Any]) -> TwoPhaseScaling:
-        where = "[control.scaling]"
-        self._no_others(raw, set(inspect.signature(TwoPhaseScaling).parameters), where)
+    def _policy(
+        self, kind: type[TwoPhaseScaling | Rebalance], raw: dict[str, Any], where: str
+    ) -> TwoPhaseScaling | Rebalance:
+        taken = inspect.signature(kind).parameters
+        self._no_others(raw, set(taken), where)
         values = dict(raw)
         if isinstance(values.get("capacity"), str):
             values["capacity"] = self._size(self._expanded(values["capacity"]), where)
@@ -222,17 +248,17 @@ class _Reader:
                 values["every"] = parse_duration(values["every"], "every") / 1_000_000
             except WindowError as error:
                 raise self._error(f"{where}: {error.what}", error.hint) from None
-        whole = {"patience", "least", "most"}
         for name, value in values.items():
-            right = int if name in whole else str if name == "measure" else int | float
-            if isinstance(value, bool) or not isinstance(value, right):
-                kind = "a whole number" if name in whole else "a number"
+            right, said = _VALUES[str(taken[name].annotation).removesuffix(" | None")]
+            default = 1 if taken[name].default is None else taken[name].default
+            is_right = isinstance(value, right) and (right is bool or not isinstance(value, bool))
+            if not is_right:
                 raise self._error(
-                    f"{name} = {value!r} of {where} is not {'text' if right is str else kind}",
-                    'write measure = "bytes"' if right is str else f"write {name} = 1",
+                    f"{name} = {value!r} of {where} is not {said}",
+                    f"write {name} = {json.dumps(default)}",
                 )
         try:
-            return TwoPhaseScaling(**values)
+            return kind(**values)
         except OptionError as error:
             raise self._error(f"{where}: {error.what}", error.hint) from None
 

@@ -94,11 +94,11 @@ class Prepared:
             directory.open(self.plan.tree, 1, 0.0)
 
     def manage(self, query: StreamingQuery) -> ts.Manager | None:
-        """Let the job's policy scale the query, if it has one."""
-        if self.job.scaling is None or self.job.join.control is None:
+        """Let the job's policies change the query's routing, if it has any."""
+        if not self.job.policies or self.job.join.control is None:
             return None
         try:
-            return ts.manage(query, self.job.join.control, [self.job.scaling])
+            return ts.manage(query, self.job.join.control, self.job.policies)
         except ThetastreamError:
             query.stop()
             raise

@@ -1,20 +1,15 @@
 """What can be asked of a table: more or fewer units, or groups in other units.
 
-An edit says where groups are to be. Which steps lead there is the affair of `steps`.
+An edit is a wish: `targets` says where groups are to be for it, and `steps` how they get there.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from thetastream.errors import ControlError
-from thetastream.spec import JoinTree, Routing, Store, StreamSpec
-from thetastream.steering.steps import Lines, Place, Target, announce
-from thetastream.steering.version import Note, Version
-from thetastream.topology.table import Placement
 
 DRAINS = ("auto", "expire", "move")
 """What becomes of stored tuples whose place changes: `expire` leaves them until the window has
@@ -57,6 +52,10 @@ class Move:
     to: int
     stream: str | None = None
     """Of this stream only."""
+    join: int | None = None
+    """Of this join only, where several two-way joins follow each other."""
+    stage: int | None = None
+    """Of this stage only, where a join has several."""
     drain: str = "auto"
 
     def __str__(self) -> str:
@@ -64,10 +63,40 @@ class Move:
         some = ", ".join(map(str, groups[:5])) + (", …" if len(groups) > 5 else "")
         whose = "" if self.stream is None else f" of {self.stream}"
         many = "group" if len(groups) == 1 else f"{len(groups)} groups"
-        return f"move {many} ({some}){whose} to unit {self.to}{_how(self.drain)}"
+        places = (("join", self.join), ("stage", self.stage))
+        where = "".join(f", {name} {number}" for name, number in places if number is not None)
+        return f"move {many} ({some}){whose} to unit {self.to}{where}{_how(self.drain)}"
 
 
-Edit = Scale | Move
+@dataclass(frozen=True, kw_only=True)
+class Moves:
+    """The edit that asks for several moves as one change.
+
+    Other than those of a `Move`, its units may be new ones: a unit that has held nothing so far
+    becomes active with the groups that it gets.
+
+    >>> print(ts.Moves(moves=(ts.Move(groups=(12,), to=1), ts.Move(groups=(40, 41), to=2))))
+    move group (12) to unit 1; move 2 groups (40, 41) to unit 2
+    """
+
+    moves: tuple[Move, ...]
+    drain: str = "auto"
+    """Of all of them."""
+
+    def __post_init__(self) -> None:
+        if not self.moves:
+            raise ControlError("there are no moves in it", hint="give at least one")
+        if any(move.drain != "auto" for move in self.moves):
+            raise ControlError(
+                "the moves of one change drain in one way",
+                hint="give drain once, beside the moves",
+            )
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.moves)) + _how(self.drain)
+
+
+Edit = Scale | Move | Moves
 
 
 def _units(count: int) -> str:
@@ -82,9 +111,21 @@ def edit_to_json(edit: Edit) -> dict[str, Any]:
     """The edit as JSON takes it."""
     if isinstance(edit, Scale):
         found: dict[str, Any] = {"kind": "scale", "units": edit.units, "subgroup": edit.subgroup}
+    elif isinstance(edit, Move):
+        found = {"kind": "move"} | _move_to_json(edit)
     else:
-        found = {"kind": "move", "groups": list(edit.groups), "to": edit.to, "stream": edit.stream}
+        found = {"kind": "moves", "moves": [_move_to_json(move) for move in edit.moves]}
     return found | {"drain": edit.drain}
+
+
+def _move_to_json(move: Move) -> dict[str, Any]:
+    return {
+        "groups": list(move.groups),
+        "to": move.to,
+        "stream": move.stream,
+        "join": move.join,
+        "stage": move.stage,
+    }
 
 
 def edit_from_json(raw: Any) -> Edit:
@@ -99,8 +140,12 @@ def edit_from_json(raw: Any) -> Edit:
     if raw.get("kind") == "scale":
         return _scale(raw.get("units"), raw.get("subgroup"), drain)
     if raw.get("kind") == "move":
-        return _move(raw.get("groups"), raw.get("to"), raw.get("stream"), drain)
-    raise ControlError(f"{raw.get('kind')!r} is not an edit", hint="an edit is a scale or a move")
+        return _move(raw, drain)
+    if raw.get("kind") == "moves":
+        return _several(raw.get("moves"), drain)
+    raise ControlError(
+        f"{raw.get('kind')!r} is not an edit", hint="an edit is a scale, a move or several moves"
+    )
 
 
 def _scale(units: Any, subgroup: Any, drain: str) -> Scale:
@@ -116,7 +161,15 @@ def _scale(units: Any, subgroup: Any, drain: str) -> Scale:
     return Scale(units=found, subgroup=subgroup, drain=drain)
 
 
-def _move(groups: Any, to: Any, stream: Any, drain: str) -> Move:
+def _several(moves: Any, drain: str) -> Moves:
+    if not isinstance(moves, Sequence) or not all(isinstance(one, Mapping) for one in moves):
+        raise ControlError(f"moves={moves!r} are not moves", hint="give a list of moves")
+    return Moves(moves=tuple(_move(one, "auto") for one in moves), drain=drain)
+
+
+def _move(raw: Mapping[str, Any], drain: str) -> Move:
+    groups, stream = raw.get("groups"), raw.get("stream")
+    to: Any = raw.get("to")
     listed = [groups] if _is_number(groups) else groups
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
         raise ControlError(f"groups={groups!r} are not groups", hint="give a list of numbers")
@@ -126,218 +179,13 @@ def _move(groups: Any, to: Any, stream: Any, drain: str) -> Move:
         )
     if stream is not None and not isinstance(stream, str):
         raise ControlError(f"stream={stream!r} is not a name", hint="give the name of a stream")
-    return Move(groups=tuple(dict.fromkeys(listed)), to=to, stream=stream, drain=drain)
+    places = {name: raw.get(name) for name in ("join", "stage")}
+    for name, number in places.items():
+        if number is not None and not _is_number(number):
+            raise ControlError(f"{name}={number!r} is not a number", hint="count from 0")
+    chosen = tuple(dict.fromkeys(listed))
+    return Move(groups=chosen, to=to, stream=stream, **places, drain=drain)
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-# -- what an edit makes of a table ------------------------------------------------------------
-
-
-def start(version: Version, edit: Edit, tree: JoinTree, note: Note, at: float) -> Version | None:
-    """The first step towards what an edit asks for; None if that is so already."""
-    targets = targets_of(version, edit, tree)
-    if not targets:
-        return None
-    moves = {place: _moves(edit.drain, tree, place) for place in targets}
-    found = announce(version, targets, moves, note, at)
-    found.validate(tree, str(edit))
-    return found
-
-
-def targets_of(version: Version, edit: Edit, tree: JoinTree) -> dict[Place, Target]:
-    """Where groups are to be, for the stores that change."""
-    named: Mapping[str, int] | None = None
-    stream: str | None = None
-    if isinstance(edit, Scale) and not isinstance(edit.units, int):
-        named = edit.units
-    elif isinstance(edit, Move):
-        stream = edit.stream
-    _check_names([*(named or ()), *(() if stream is None else (stream,))], tree)
-    found = {}
-    for place, store, described, placement in _stores(version, tree):
-        routing = version.joins[place[0]].made.routing
-        if isinstance(edit, Move):
-            if stream is not None and described.name != stream:
-                continue
-            target = _moved(edit, placement, store, version, place)
-        else:
-            units = named.get(described.name) if named is not None else edit.units
-            if not isinstance(units, int):
-                continue
-            target = _scaled(edit, units, placement, routing, version, described.name)
-        if _differs(target, placement):
-            found[place] = target
-    return found
-
-
-def _stores(
-    version: Version, tree: JoinTree
-) -> Iterator[tuple[Place, Store, StreamSpec, Placement]]:
-    for join, (table, step) in enumerate(zip(version.joins, tree.steps, strict=True)):
-        for stage in step.spec.stages:
-            for number, store in enumerate(stage.stores):
-                placement = table.stages[stage.number][number]
-                place = (join, stage.number, number)
-                yield place, store, step.spec.streams[store.stream], placement
-
-
-def _check_names(names: Sequence[str], tree: JoinTree) -> None:
-    known = [
-        stream.name
-        for step in tree.steps
-        for stream in step.spec.streams
-        if not stream.is_join_result
-    ]
-    for name in names:
-        if name not in known:
-            raise ControlError(
-                f"there is no stream {name!r}", hint=f"choose among {', '.join(known)}"
-            )
-
-
-def _differs(target: Target, placement: Placement) -> bool:
-    lines = {
-        (target.lines[a], placement.lines[b])
-        for a, b in zip(target.assigned, placement.assigned, strict=True)
-    }
-    return any(set(one) != set(two) for one, two in lines)
-
-
-def _moves(drain: str, tree: JoinTree, place: Place) -> bool:
-    """Whether the tuples of a store are carried over."""
-    join, stage, number = place
-    spec = tree.steps[join].spec
-    forever = spec.stages[stage].stores[number].retention.keeps is None
-    packs = bool(spec.stages[stage].packing)
-    if packs and (drain == "move" or forever):
-        raise ControlError(
-            "tuples of a three-way join cannot be carried over: its intermediate results mix them",
-            detail="  "
-            + ("its full history never expires" if forever else 'drain="move" was asked for'),
-            hint='use drain="expire", which waits until the window has passed; over the full'
-            ' history, use JoinOptions(scheme="tree")',
-        )
-    if drain == "expire" and forever:
-        name = spec.streams[spec.stages[stage].stores[number].stream].name
-        raise ControlError(
-            f"tuples of {name} are kept for ever and would never drain",
-            hint='use drain="move" or leave it "auto"',
-        )
-    return drain == "move" or forever
-
-
-def _moved(
-    edit: Move, placement: Placement, store: Store, version: Version, place: Place
-) -> Target:
-    groups = store.group_by.groups
-    wrong = [group for group in edit.groups if not 0 <= group < groups]
-    if wrong:
-        raise ControlError(
-            f"there is no group {wrong[0]}", hint=f"groups are numbered from 0 to {groups - 1}"
-        )
-    join, stage, _ = place
-    active = version.joins[join].active(stage)
-    if edit.to not in active:
-        raise ControlError(
-            f"unit {edit.to} is not active",
-            hint=f"choose among {', '.join(map(str, active))}, or scale first",
-        )
-    used = sorted({placement.lines[line] for line in placement.assigned})
-    line = next((line for line in used if edit.to in line), (edit.to,))
-    if version.joins[join].made.routing is Routing.CONTRAND and line not in used:
-        members = sorted(unit for line in used for unit in line)
-        raise ControlError(
-            f"unit {edit.to} is in none of the subgroups",
-            hint=f"choose among {', '.join(map(str, members))}",
-        )
-    lines = [placement.lines[one] for one in placement.assigned]
-    for group in edit.groups:
-        lines[group] = line
-    return _target(lines)
-
-
-def _target(lines: Sequence[tuple[int, ...]]) -> Target:
-    pool = {line: number for number, line in enumerate(dict.fromkeys(lines))}
-    return Target(tuple(pool), tuple(pool[line] for line in lines))
-
-
-def _scaled(
-    edit: Scale, units: int, placement: Placement, routing: Routing, version: Version, name: str
-) -> Target:
-    most = version.max_units
-    if units > most:
-        raise ControlError(
-            f"{units} units for {name} are more than the {most} that there may be",
-            hint=f"give from 1 to {most} units; a restart with JoinOptions(max_units=...) allows"
-            " more",
-        )
-    lines = [placement.lines[line] for line in placement.assigned]
-    if routing is Routing.CONTRAND:
-        return _resized(lines, units, edit.subgroup, most, name)
-    if edit.subgroup is not None:
-        raise ControlError(
-            f"topology {routing.value!r} has no subgroups", hint="leave out the subgroup"
-        )
-    return _dealt([line[0] for line in lines], units, most)
-
-
-def _dealt(holders: Sequence[int], units: int, most: int) -> Target:
-    """Even shares of the groups, of which as few as possible change their unit."""
-    chosen = _chosen(sorted(set(holders)), units, most)
-    shares = {
-        unit: (place + 1) * len(holders) // units - place * len(holders) // units
-        for place, unit in enumerate(chosen)
-    }
-    kept: Counter[int] = Counter()
-    found: list[int | None] = []
-    for unit in holders:
-        # The first groups of a unit stay, so that what it gives is in few pieces.
-        stays = kept[unit] < shares.get(unit, 0)
-        kept[unit] += stays
-        found.append(unit if stays else None)
-    free = (unit for unit in chosen for _ in range(shares[unit] - kept[unit]))
-    return _target([(next(free) if unit is None else unit,) for unit in found])
-
-
-def _chosen(known: Sequence[int], units: int, most: int) -> list[int]:
-    """So many units: those that are there, the lowest free numbers, without the highest ones."""
-    free = (unit for unit in range(most) if unit not in known)
-    more = [next(free) for _ in range(units - len(known))]
-    return sorted([*known[:units], *more])
-
-
-def _resized(
-    lines: Sequence[tuple[int, ...]], units: int, subgroup: int | None, most: int, name: str
-) -> Target:
-    """ContRand's subgroups with more or fewer members; groups stay in their subgroups."""
-    distinct = list(dict.fromkeys(lines))
-    members = [sorted(line) for line in distinct]
-    if subgroup is not None:
-        if not 0 <= subgroup < len(members):
-            raise ControlError(
-                f"{name} has no subgroup {subgroup}",
-                hint=f"subgroups are numbered from 0 to {len(members) - 1}",
-            )
-        units += sum(len(line) for line in members) - len(members[subgroup])
-    if units < len(members) or units > most:
-        raise ControlError(
-            f"{units} units do not fit {name}: it has {len(members)} subgroups",
-            hint=f"give from {len(members)} to {most} units",
-        )
-    only = range(len(members)) if subgroup is None else (subgroup,)
-    used = {unit for line in members for unit in line}
-    while len(used) < units:
-        smallest = min(only, key=lambda number: len(members[number]))
-        unit = next(unit for unit in range(most) if unit not in used)
-        members[smallest].append(unit)
-        used.add(unit)
-    while len(used) > units:
-        number = max(only, key=lambda number: (len(members[number]) > 1, max(members[number])))
-        gone = max(members[number])
-        members[number].remove(gone)
-        used.remove(gone)
-    changed: Lines = tuple(tuple(sorted(line)) for line in members)
-    return _target([changed[distinct.index(line)] for line in lines])

@@ -1,7 +1,7 @@
 """The loop beside a query: hears what units report, and publishes the next version of the tables.
 
 All effects of live routing on the driver are in this file. What is to be done is decided by pure
-functions: `steps.advance` for a change that is under way, `edits.start` for what was asked for by
+functions: `steps.advance` for a change that is under way, `targets.start` for what was asked for by
 hand, and policies.
 """
 
@@ -16,14 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from thetastream.errors import ControlError, ThetastreamError
+from thetastream.errors import ControlError, OptionError, ThetastreamError
 from thetastream.spec import JoinTree
 from thetastream.spec.codec import read
 from thetastream.steering.directory import Answer, Directory, Request
-from thetastream.steering.edits import Edit, edit_from_json, edit_to_json, start
+from thetastream.steering.edits import Edit, edit_from_json, edit_to_json
 from thetastream.steering.lease import Lease
-from thetastream.steering.policy import Moment, Policy, Verdict, holdings_of, load_of
-from thetastream.steering.steps import Heard, advance, confirmed, leaving_units
+from thetastream.steering.policy import Moment, Policy, Usage, Verdict, holdings_of, load_of
+from thetastream.steering.steps import Heard, Place, advance, confirmed, leaving_units
+from thetastream.steering.targets import start
 from thetastream.steering.version import Note, Version
 from thetastream.topology.live import Step, Transfer
 
@@ -57,6 +58,26 @@ class _Asked:
     log: deque[Verdict] = field(default_factory=lambda: deque(maxlen=LOGGED))
     since_change: list[Verdict] = field(default_factory=list)
     last: float = float("-inf")
+    heard: dict[Place, Usage] = field(default_factory=dict)
+    """The units since it was last asked, or since the tables changed."""
+    served: float = float("-inf")
+    """When it last got a change."""
+
+    def hear(self, moment: Moment) -> None:
+        """Add a batch to what the units have done."""
+        for load in moment.loads:
+            place = (load.join, load.stage, load.unit)
+            known = self.heard.get(place, Usage(**_named(place), batches=0, seconds=0, busy=0))
+            self.heard[place] = replace(
+                known,
+                batches=known.batches + 1,
+                seconds=known.seconds + moment.interval,
+                busy=known.busy + load.busy,
+            )
+
+
+def _named(place: Place) -> dict[str, int]:
+    return dict(zip(("join", "stage", "unit"), place, strict=True))
 
 
 class Loop:
@@ -76,6 +97,8 @@ class Loop:
         self._samples: deque[dict[str, Any]] = deque(maxlen=SAMPLES)
         self._confirmed = -1
         self._ended: float | None = None
+        self._units: list[tuple[int, ...]] = []
+        """The units of each store before the change that is under way."""
         self.problem = ""
         """Why nothing was published last, if something was in the way."""
 
@@ -83,9 +106,11 @@ class Loop:
 
     def add(self, policies: Iterable[Policy]) -> None:
         """Ask these policies as well, from now on."""
+        added = list(policies)
         with self._lock:
             self._lease.hold()
-            self._asked += [_Asked(policy) for policy in policies]
+            _check_together([*(one.policy for one in self._asked), *added])
+            self._asked += [_Asked(policy) for policy in added]
 
     def remove(self, policies: Iterable[Policy]) -> None:
         """Ask these policies no more."""
@@ -208,7 +233,11 @@ class Loop:
     def _publish(self, version: Version) -> None:
         version.validate(self._tree, f"version {version.version}")
         self.directory.publish(version)
+        if version.step is Step.ANNOUNCE:
+            self._units = self._held(version)
         self._published = version
+        for one in self._asked:
+            one.heard = {}
         if version.step is Step.SETTLED:
             self.directory.clear_exports()
             self.directory.clear_answers()
@@ -216,8 +245,15 @@ class Loop:
                 self.directory.answer(
                     Answer(request=version.note.request, state="done", change=version.note.change)
                 )
+            units = self._held(version)
             for one in self._asked:
-                one.since_change = []
+                # Groups that others have moved between the same units are no reason to start anew.
+                if units != self._units or version.note.by == one.policy.name:
+                    one.since_change = []
+
+    def _held(self, version: Version) -> list[tuple[int, ...]]:
+        """The units that hold tuples, for each store."""
+        return [one.units for one in holdings_of(version, self._tree)]
 
     def _start_next(self, version: Version) -> bool:
         """Begin with the oldest request that can be met; whether there was one."""
@@ -265,10 +301,12 @@ class Loop:
         """Begin with what a policy wants, if that is possible."""
         if verdict.edit is None:
             return
+        asked.served = verdict.at
         try:
             self._start(version, verdict.edit, by=asked.policy.name, why=verdict.why)
         except ControlError as error:
-            asked.log.append(Verdict(why=f"refused: {error.what}", at=verdict.at))
+            why = f"refused: {error.what}" + (f"; {error.hint}" if error.hint else "")
+            asked.log.append(Verdict(why=why, at=verdict.at))
 
     def _moment(self, version: Version, progress: Progress, interval: float) -> Moment:
         return Moment(
@@ -281,14 +319,18 @@ class Loop:
         )
 
     def _ask(self, moment: Moment) -> tuple[_Asked, Verdict] | None:
-        """What the policies that are due decide; the first that wants a change gets it."""
-        found: tuple[_Asked, Verdict] | None = None
+        """What the policies that are due decide; of those that want a change, the one gets it that
+        has been without one for longest, so that none keeps the others from theirs."""
+        found: list[tuple[_Asked, Verdict]] = []
         for one in self._asked:
+            one.hear(moment)
             if moment.at - one.last < one.policy.every:
                 continue
             one.last = moment.at
+            now = replace(moment, usages=tuple(one.heard.values()))
+            one.heard = {}
             try:
-                decision = one.policy.decide(moment, list(one.since_change))
+                decision = one.policy.decide(now, list(one.since_change))
                 if decision.edit is not None:
                     edit_from_json(edit_to_json(decision.edit))
             except Exception as error:  # a policy is the user's own code
@@ -296,9 +338,9 @@ class Loop:
             decision = replace(decision, at=moment.at)
             one.log.append(decision)
             one.since_change = [*one.since_change, decision][-LOGGED:]
-            if found is None and decision.edit is not None:
-                found = one, decision
-        return found
+            if decision.edit is not None:
+                found.append((one, decision))
+        return min(found, key=lambda wish: wish[0].served, default=None)
 
     # -- for people -------------------------------------------------------------------------------
 
@@ -365,6 +407,17 @@ class _Noting:
             self._loop.problem = said
             self._loop.tell_problem()
         return True
+
+
+def _check_together(policies: Sequence[Policy]) -> None:
+    """Refuse policies that would undo what the other does."""
+    scaling = [policy.name for policy in policies if getattr(policy, "scales", False)]
+    if len(scaling) > 1:
+        raise OptionError(
+            f"the policies {' and '.join(map(repr, scaling))} both decide how many units there are",
+            hint="let one of them do that: ts.Rebalance(declustering=False) only moves groups, and"
+            " works beside the others",
+        )
 
 
 def _heard(join: int, report: dict[str, Any]) -> Heard:

@@ -12,7 +12,11 @@ from typing import Any, Protocol
 
 from thetastream.spec import JoinTree, Routing
 from thetastream.steering.edits import Edit
-from thetastream.steering.version import Version
+from thetastream.steering.version import Version, ranges_of
+from thetastream.topology.table import Placement
+
+SHORTEST = 1e-3
+"""Seconds that a unit had at least, whatever clocks say."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,30 @@ class Load:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Usage:
+    """One unit over several batches: those since the policy was last asked or the tables changed.
+
+    >>> ts.Usage(join=0, stage=0, unit=3, batches=10, seconds=20.0, busy=5.0).occupancy
+    0.25
+    """
+
+    join: int
+    stage: int
+    unit: int
+    batches: int
+    """Those that it has reported of."""
+    seconds: float
+    """The time that it had for them."""
+    busy: float
+    """Seconds of CPU time for its own work."""
+
+    @property
+    def occupancy(self) -> float:
+        """The share of its time in which it was busy."""
+        return self.busy / max(self.seconds, SHORTEST)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Holding:
     """The units that hold the tuples of one stream.
 
@@ -52,6 +80,11 @@ class Holding:
     units: tuple[int, ...]
     subgroups: tuple[tuple[int, ...], ...] = ()
     """ContRand's; empty for other topologies."""
+    topology: str = "hash"
+    runs: tuple[tuple[int, int, int], ...] = ()
+    """The first and the last of groups that follow each other, and the unit that holds them, in the
+    order of the groups. Empty if a group does not belong to a single unit, or if no visitor knows
+    the group that its partners are in: ContRand and random routing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +104,8 @@ class Moment:
     loads: tuple[Load, ...]
     holdings: tuple[Holding, ...]
     max_units: int
+    usages: tuple[Usage, ...] = ()
+    """The units since this policy was last asked, or since the tables last changed."""
 
     @property
     def units(self) -> int:
@@ -85,6 +120,21 @@ class Moment:
             for load in self.loads
             if (load.join, load.stage) == (holding.join, holding.stage) and load.unit in wanted
         ]
+
+    def usage(self, join: int, stage: int) -> dict[int, Usage]:
+        """The units of a stage that were heard of, over several batches if these are known."""
+        known = self.usages or [
+            Usage(
+                join=load.join,
+                stage=load.stage,
+                unit=load.unit,
+                batches=1,
+                seconds=self.interval,
+                busy=load.busy,
+            )
+            for load in self.loads
+        ]
+        return {one.unit: one for one in known if (one.join, one.stage) == (join, stage)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +177,8 @@ class Policy(Protocol):
     """Seconds between two decisions, at least."""
 
     def decide(self, moment: Moment, earlier: Sequence[Verdict]) -> Verdict:
-        """What to do; `earlier`: its decisions since the last change, oldest first."""
+        """What to do; `earlier`: its decisions since the last change that it asked for itself or
+        that changed the number of units, oldest first."""
 
 
 def holdings_of(version: Version, tree: JoinTree) -> tuple[Holding, ...]:
@@ -138,6 +189,7 @@ def holdings_of(version: Version, tree: JoinTree) -> tuple[Holding, ...]:
             for store, placement in zip(stage.stores, placements, strict=True):
                 lines = dict.fromkeys(placement.lines[line] for line in placement.assigned)
                 contrand = table.made.routing is Routing.CONTRAND
+                is_placed = store.group_by.key is not None and placement.holders.is_single
                 found.append(
                     Holding(
                         stream=step.spec.streams[store.stream].name,
@@ -145,9 +197,18 @@ def holdings_of(version: Version, tree: JoinTree) -> tuple[Holding, ...]:
                         stage=stage.number,
                         units=placement.holders.everywhere,
                         subgroups=tuple(lines) if contrand else (),
+                        topology=table.made.routing.value,
+                        runs=_runs(placement) if is_placed and not contrand else (),
                     )
                 )
     return tuple(found)
+
+
+def _runs(placement: Placement) -> tuple[tuple[int, int, int], ...]:
+    return tuple(
+        (first, last, placement.lines[line][0])
+        for first, last, line in ranges_of(placement.assigned)
+    )
 
 
 def load_of(join: int, report: dict[str, Any]) -> Load:

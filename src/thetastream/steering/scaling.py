@@ -48,6 +48,8 @@ class TwoPhaseScaling:
     """
 
     name = "two-phase scaling"
+    scales = True
+    """It decides how many units there are, and no other policy beside it may."""
 
     def __init__(
         self,

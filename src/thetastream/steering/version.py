@@ -218,9 +218,9 @@ def _join_from_json(raw: dict[str, Any]) -> Table:
 def _placement_to_json(placement: Placement) -> dict[str, Any]:
     return {
         "lines": [list(line) for line in placement.lines],
-        "stored": _ranges(placement.assigned),
-        "visited": _ranges(placement.visited),
-        "planned": _ranges(placement.planned),
+        "stored": ranges_of(placement.assigned),
+        "visited": ranges_of(placement.visited),
+        "planned": ranges_of(placement.planned),
         "switched": placement.switched,
         "moves": placement.moves,
         "left": list(placement.left),
@@ -239,7 +239,7 @@ def _placement_from_json(raw: dict[str, Any]) -> Placement:
     )
 
 
-def _ranges(chosen: Sequence[int]) -> list[list[int]]:
+def ranges_of(chosen: Sequence[int]) -> list[list[int]]:
     """Lines of groups as [first group, last group, line]."""
     if not chosen:
         return []

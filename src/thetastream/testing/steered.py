@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from thetastream.engine.protocol import Report
 from thetastream.engine.runner import Place, UnitState
 from thetastream.spec import JoinTree
 from thetastream.steering.directory import Directory
-from thetastream.steering.edits import Edit, Move, Scale
+from thetastream.steering.edits import Edit, Move, Moves, Scale
 from thetastream.steering.files import Files
 from thetastream.steering.lease import SECONDS
 from thetastream.steering.loop import Loop, Progress, reports_in
@@ -68,13 +69,16 @@ class Steering:
         max_units: int = 8,
         files: Files | None = None,
         seconds: float = 10.0,
+        cpu: Callable[[Report], float] | None = None,
     ) -> None:
         """`files`: those of the control directory, in memory by default; `seconds`: from one batch
-        to the next."""
+        to the next; `cpu`: the seconds of CPU time that a report is to tell of, instead of those
+        that were measured."""
         self.seconds = seconds
         self.running = running
         self.tree: JoinTree = running.plan.tree
         self.files: Files = MemoryFiles() if files is None else files
+        self._cpu = cpu
         self.now = BEGIN
         self.batches = 0
         self.directory = Directory("memory", self.files)
@@ -136,6 +140,8 @@ class Steering:
             for report in runner.reports[start:]:
                 if not lose(report):
                     told = asdict(report) | {"control": self.control, "join": number}
+                    if self._cpu is not None:
+                        told["busy"] = self._cpu(report)
                     texts.append(json.dumps(told))
         self.now += self.seconds
         self.batches += 1
@@ -173,8 +179,16 @@ def random_edit(random: np.random.Generator, version: Version, names: list[str])
         if random.random() < 0.3:
             return Scale(units={str(random.choice(names)): units}, drain=drain)
         return Scale(units=units, drain=drain)
+    if random.random() < 0.4:
+        cuts = sorted({int(cut) for cut in random.integers(0, 5041, 6)})
+        pieces = [range(a, b) for a, b in pairwise(cuts)]
+        some = tuple(_move(random, version, names, piece) for piece in pieces)
+        return Moves(moves=some, drain=drain)
     first = int(random.integers(0, 5000))
-    groups = tuple(range(first, min(5040, first + int(random.integers(1, 1500)))))
+    groups = range(first, min(5040, first + int(random.integers(1, 1500))))
+    return replace(_move(random, version, names, groups), drain=drain)
+
+
+def _move(random: np.random.Generator, version: Version, names: list[str], groups: range) -> Move:
     stream = str(random.choice(names)) if random.random() < 0.5 else None
-    to = int(random.integers(0, version.max_units))
-    return Move(groups=groups, to=to, stream=stream, drain=drain)
+    return Move(groups=tuple(groups), to=int(random.integers(0, version.max_units)), stream=stream)
