@@ -15,11 +15,7 @@ FORMS = 'give a size such as "1.5 MB" or "64 KB", or a number of bytes'
 
 
 def parse_size(value: object, what: str) -> int:
-    """Bytes of a text or a number; a KB has 1024 of them, as in Spark's own settings.
-
-    >>> parse_size("1.5 MB", "theta")
-    1572864
-    """
+    """Bytes of a text or a number; a KB has 1024 of them, as in Spark's own settings."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     found = _SIZE.fullmatch(value) if isinstance(value, str) else None
@@ -29,10 +25,6 @@ def parse_size(value: object, what: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """The size as people read it.
-
-    >>> format_size(3 * 512 * 1024)
-    '1.5 MB'
-    """
+    """The size as people read it, such as 1.5 MB."""
     power = min(len(_NAMES) - 1, max(0, size.bit_length() - 1) // 10)
     return f"{size / 1024**power:.4g} {_NAMES[power]}"

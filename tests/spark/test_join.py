@@ -54,6 +54,8 @@ CASES = [
     ("r.price > s.price AND r.x BETWEEN s.x - 2 AND s.x + 7 AND s.x > 0", None, ts.JoinOptions()),
     ("r.name < s.name AND r.price >= s.price", None, ts.JoinOptions(chunk_rows=500)),
     ("r.k = s.k OR r.x = s.x", None, ts.JoinOptions(cache_bytes=0)),
+    ("r.k = s.k AND r.x < s.x", None, ts.JoinOptions(index="extendible", theta="4 KB")),
+    ("abs(r.x - s.x) < 4", None, ts.JoinOptions(index="nested-loops")),
 ]
 
 

@@ -30,6 +30,8 @@ class Kind:
     options: dict[str, Any] | None = None
 
 
+EXTENDIBLE = {"index": "extendible", "theta": "4 KB"}
+NESTED = {"index": "nested-loops"}
 KINDS = {
     "hash": Kind("r.k = s.k"),
     "hash, full history": Kind("r.k = s.k AND r.n < s.n", within=None),
@@ -43,6 +45,11 @@ KINDS = {
     "symmetric": Kind("r.k = s.k AND s.k = t.k", streams=3),
     "symmetric bands": Kind("abs(r.n-s.n)<=1 AND abs(s.k-t.k)<=1 AND abs(r.k-t.n)<=1", streams=3),
     "chain": Kind("abs(r.n - s.n) <= 1 AND abs(s.k - t.k) <= 1", streams=3),
+    "extendible": Kind("r.k = s.k", options=EXTENDIBLE),
+    "extendible, full history": Kind("r.k = s.k AND r.n < s.n", within=None, options=EXTENDIBLE),
+    "nested loops": Kind("r.k = s.k", options={"topology": "contrand", **NESTED}),
+    "nested loops, full history": Kind("r.n > s.n", within=None, options=NESTED),
+    "symmetric, extendible": Kind("r.k = s.k AND s.k = t.k", streams=3, options=EXTENDIBLE),
     "tree": Kind("r.k = s.k AND s.k = t.k", streams=3, options={"scheme": "tree"}),
 }
 CARRIED = ("id", "k", "n", "x", "t")

@@ -86,6 +86,17 @@ def test_each_case(number: int) -> None:
         assert multiset(Query(join, cache=cache, typed=typed).run(script)) == expected
 
 
+@pytest.mark.parametrize("index", ["extendible", "nested-loops"])
+def test_each_index(index: str) -> None:
+    script = script_of(MARKS, ROUGH)
+    expected = multiset(expected_rows("r.k = s.k", script, within="20 seconds", time=TIMES))
+    assert expected
+    for cache, typed in ((CACHE, True), (0, False)):
+        joiner._caches.clear()
+        join = planned("r.k = s.k", within="20 seconds", topology="hash", index=index)
+        assert multiset(Query(join, cache=cache, typed=typed).run(script)) == expected
+
+
 @pytest.mark.parametrize("units", [(1, 1), (1, 3), (3, 1)])
 def test_a_matrix_may_have_one_row_or_one_column(units: tuple[int, int]) -> None:
     """Then a tuple has one copy, which visits nonetheless."""

@@ -2,10 +2,10 @@
 its group.
 
 Stored tuples are divided into partition-groups by a hash of the driving equality key: where the key
-also decides the routing, a partition-group is a run of the routing's groups. Blocks are what sizes
-are counted in; what is written is a run of all groups, as with sorted runs, in which the tuples of
-a group are neighbours. So a batch adds one part and not one for each group, runs expire, merge and
-move as those of `thetastream.index.runs` do, and a group that is split or merged writes nothing.
+also decides the routing, a partition-group is a run of the routing's groups. What is written is a
+run of all groups, as with sorted runs, in which the tuples of a group are neighbours: its blocks
+are stretches of the runs. So a batch adds one part and not one for each group, runs expire, merge
+and move as those of `thetastream.index.runs` do, and to split or merge a group writes nothing.
 
 Fresh tuples need no head block of their own. A batch's tuples of one stream look at what is stored
 of the other, and only then are they stored, for the other stream's fresh tuples to look at. So each
@@ -129,12 +129,12 @@ class BlockLists(TupleRuns):
         self._tune(space)
 
     def _count(self, tuples: Tuples, sign: int = 1) -> None:
-        places, sizes = self._places(tuples), tuple_bytes(tuples.batch)
-        groups = (places >> np.uint64(HASH_BITS)).astype(np.int64)
-        hashes = places & _HASH
-        for group in np.unique(groups).tolist():
-            mine = groups == group
-            self._directories[group].count(hashes[mine], sizes[mine], sign)
+        minis = [mini for directory in self._directories for mini in directory.minis]
+        slots = np.searchsorted(self._starts(), self._places(tuples), "right") - 1
+        rows = np.bincount(slots, minlength=len(minis))
+        size = np.bincount(slots, weights=tuple_bytes(tuples.batch), minlength=len(minis))
+        for slot in np.flatnonzero(rows).tolist():
+            minis[slot].change(sign * int(rows[slot]), sign * int(size[slot]))
 
     def _tune(self, space: Workspace) -> None:
         """Let the groups have the size that they should have."""
@@ -167,18 +167,20 @@ class BlockLists(TupleRuns):
         needles = probe.needles
         if needles is None or self._key is None or probe.order.equality != self._key:
             return np.zeros(1, dtype=np.uint64), [np.arange(len(probe.tuples), dtype=np.int64)]
-        starts = np.array(
-            [
-                (group << HASH_BITS) + mini.start
-                for group, directory in enumerate(self._directories)
-                for mini in directory.minis
-            ],
-            dtype=np.uint64,
-        )
+        starts = self._starts()
         group = np.searchsorted(starts, _places_of(needles), "right") - 1
         order = np.argsort(group, kind="stable").astype(np.int64)
         cuts = np.searchsorted(group[order], np.arange(1, len(starts)))
         return starts, np.split(order, cuts)
+
+    def _starts(self) -> UInt64s:
+        """The first place of each mini-group of all partition-groups."""
+        found = [
+            (group << HASH_BITS) + mini.start
+            for group, directory in enumerate(self._directories)
+            for mini in directory.minis
+        ]
+        return np.array(found, dtype=np.uint64)
 
     def _places(self, tuples: Tuples) -> UInt64s:
         """Partition-group and hash of each tuple as one number."""
@@ -189,9 +191,6 @@ class BlockLists(TupleRuns):
             tuples.memo[name] = _places_of(tuples.keys[self._key])
         found: UInt64s = tuples.memo[name]
         return found
-
-
-_HASH = np.uint64((1 << HASH_BITS) - 1)
 
 
 def _places_of(keys: Int64s) -> UInt64s:

@@ -3,7 +3,7 @@
 A mini-group of local depth d has all hashes that begin with the same d bits. The table of 2^d
 entries, d being the largest local depth, need not be spelled out: the entries of a mini-group are
 neighbours, so the sorted list of the mini-groups says the same. A mini-group is split when it has
-more than 2θ blocks, and merged with its buddy, the other half of what was split, when it has fewer
+more than 2θ bytes, and merged with its buddy, the other half of what was split, when it has fewer
 than θ and both together fewer than 2θ.
 
 A directory knows sizes only. What is stored is the caller's affair.
@@ -20,7 +20,6 @@ import numpy as np
 from thetastream.errors import StateError
 from thetastream.index.encoding import Int64s
 from thetastream.index.hashing import UInt64s
-from thetastream.spec import BLOCK_BYTES
 
 HASH_BITS = 58
 """Bits of a hash; the number of a partition-group takes the other six of a word."""
@@ -48,10 +47,10 @@ class MiniGroup:
         """The first hash behind it."""
         return self.start + (1 << (HASH_BITS - self.depth))
 
-    @property
-    def blocks(self) -> int:
-        """Blocks that its tuples fill."""
-        return -(-self.bytes // BLOCK_BYTES)
+    def change(self, rows: int, size: int) -> None:
+        """So many more tuples and bytes; fewer if they are negative."""
+        self.rows += rows
+        self.bytes = max(0, self.bytes + size) if self.rows else 0
 
     def is_buddy(self, other: MiniGroup) -> bool:
         """Whether the two are halves of one mini-group."""
@@ -88,11 +87,10 @@ class Directory:
         rows = np.bincount(places, minlength=len(self.minis))
         total = np.bincount(places, weights=sizes, minlength=len(self.minis))
         for mini, more, size in zip(self.minis, rows.tolist(), total.tolist(), strict=True):
-            mini.rows += sign * more
-            mini.bytes = max(0, mini.bytes + sign * int(size)) if mini.rows else 0
+            mini.change(sign * more, sign * int(size))
 
     def tune(self, theta: int, fetch: Fetch) -> int:
-        """Split and merge until all fits, `theta` in blocks; how many tuples changed their place.
+        """Split and merge until all fits, `theta` in bytes; how many tuples changed their place.
 
         What extendible hashing cannot split stays as large as it is: tuples of one hash, and
         mini-groups of the largest depth.
@@ -101,7 +99,7 @@ class Directory:
         split: list[MiniGroup] = []
         for mini in self.minis:
             pieces = [mini]
-            if mini.blocks > 2 * theta and mini.depth < MOST_DEPTH:
+            if mini.bytes > 2 * theta and mini.depth < MOST_DEPTH:
                 pieces = list(_halves(mini, theta, *fetch(mini.start, mini.end)))
             if len(pieces) > 1:
                 moved += mini.rows
@@ -147,8 +145,8 @@ class Directory:
 
 
 def _should_merge(left: MiniGroup, right: MiniGroup, theta: int) -> bool:
-    small = min(left.blocks, right.blocks) < theta
-    return small and left.is_buddy(right) and _merged(left, right).blocks < 2 * theta
+    small = min(left.bytes, right.bytes) < theta
+    return small and left.is_buddy(right) and left.bytes + right.bytes < 2 * theta
 
 
 def _merged(left: MiniGroup, right: MiniGroup) -> MiniGroup:
@@ -158,7 +156,7 @@ def _merged(left: MiniGroup, right: MiniGroup) -> MiniGroup:
 
 def _halves(mini: MiniGroup, theta: int, hashes: UInt64s, sizes: Int64s) -> Iterator[MiniGroup]:
     """The mini-groups that a large one is split into, in order."""
-    fits = mini.blocks <= 2 * theta or mini.depth == MOST_DEPTH
+    fits = mini.bytes <= 2 * theta or mini.depth == MOST_DEPTH
     if fits or hashes.min() == hashes.max():
         yield mini
         return

@@ -16,7 +16,7 @@ from thetastream.index.encoding import Int64s
 from thetastream.index.hashing import UInt64s
 from thetastream.index.part import Part
 from thetastream.index.protocol import Workspace
-from thetastream.spec import BLOCK_BYTES, Store, StreamSpec
+from thetastream.spec import Store, StreamSpec
 
 
 class Extendible(BlockLists):
@@ -26,7 +26,7 @@ class Extendible(BlockLists):
         super().__init__(stream, store)
         if store.theta is None:
             raise OptionError("extendible hashing needs the size of a mini-group")
-        self._theta = store.theta // BLOCK_BYTES
+        self._theta = store.theta
 
     def _tune(self, space: Workspace) -> None:
         for group, directory in enumerate(self._directories):

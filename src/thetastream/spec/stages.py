@@ -22,7 +22,7 @@ it."""
 
 
 BLOCK_BYTES = 4096
-"""What a block of stored tuples holds: indexes that are joined block by block count in these."""
+"""What a block of stored tuples holds: the least that a mini-group of extendible hashing has."""
 
 
 class IndexKind(enum.StrEnum):
