@@ -70,7 +70,7 @@ def explained(points: Points) -> float:
 
 def _figure_11(quick: bool) -> Outcome:
     degrees = (1, 3, 6) if quick else DEGREES
-    fixed = {slaves: run(slaves, RATE, tuned=True, quick=quick) for slaves in degrees}
+    fixed = {slaves: run(slaves, RATE, quick=quick) for slaves in degrees}
     adaptive = {slaves: _adaptive(slaves, quick) for slaves in ((2,) if quick else ADAPTIVE)}
     total = [(slaves, sum(found.communication)) for slaves, found in fixed.items()]
     each = [(slaves, mean(found.communication)) for slaves, found in fixed.items()]
@@ -124,7 +124,7 @@ def _figure_11(quick: bool) -> Outcome:
 
 def _epochs(quick: bool) -> dict[float, Run]:
     return {
-        epoch: run(SLAVES, RATE, tuned=True, quick=quick, epoch=epoch)
+        epoch: run(SLAVES, RATE, quick=quick, epoch=epoch)
         for epoch in ((1.0, 4.0) if quick else EPOCHS)
     }
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 from thetastream.options import JoinOptions
 from thetastream.simulator import BModel, Cluster, Counted, Generated, Network, Simulation, Trace
@@ -52,6 +52,10 @@ MESSAGE: Final = 1e-4
 PACKS: Final = 2
 """The paper merges both streams into one message for a slave; here each stream has its own."""
 
+Tuning = Literal["none", "both", "each"]
+"""Whether there is fine tuning, and if so, whether θ bounds the tuples of both streams in a
+mini-group together, as in the paper's partition-groups, or those of each."""
+
 SCALED: Final = (
     "Windows of 30 s for 10 minutes (20 times as short); rates and bandwidth divided by 3.2; θ"
     " divided by both, and half of it for each stream's store, since a partition-group has the"
@@ -77,7 +81,7 @@ class Scale:
 
     @property
     def theta(self) -> int:
-        """Bytes of a mini-group of one stream."""
+        """Bytes of one stream in a mini-group."""
         return round(THETA / STREAMS / self.time / self.rate)
 
     @property
@@ -96,16 +100,17 @@ class Scale:
         bandwidth, message = BANDWIDTH / self.rate, MESSAGE / PACKS
         return Network(bandwidth=bandwidth, message=message, serial=True, slots=slots)
 
-    def source(self, rate: float) -> Generated:
+    def source(self, rate: float, skew: float = SKEW) -> Generated:
         """A stream of so many tuples per second in the paper."""
-        columns = {"k": BModel(KEYS, SKEW)}
+        columns = {"k": BModel(KEYS, skew)}
         return Generated(rate=rate / self.rate, columns=columns, payload=PAYLOAD)
 
-    def options(self, slaves: int, *, tuned: bool) -> JoinOptions:
+    def options(self, slaves: int, tuning: Tuning) -> JoinOptions:
         """With fine tuning, or without."""
-        if tuned:
-            return JoinOptions(topology="hash", units=slaves, index="extendible", theta=self.theta)
-        return JoinOptions(topology="hash", units=slaves, index="nested-loops")
+        if tuning == "none":
+            return JoinOptions(topology="hash", units=slaves, index="nested-loops")
+        theta = self.theta * (STREAMS if tuning == "each" else 1)
+        return JoinOptions(topology="hash", units=slaves, index="extendible", theta=theta)
 
 
 FULL: Final = Scale(20.0, 3.2)
@@ -174,14 +179,16 @@ class Run:
 
 
 @lru_cache(maxsize=256)
-def run(slaves: int, rate: float, *, tuned: bool, quick: bool, epoch: float = EPOCH) -> Run:
+def run(
+    slaves: int, rate: float, tuning: Tuning = "both", *, quick: bool, epoch: float = EPOCH
+) -> Run:
     """A run as the paper's: one window that is not counted, and then as long again."""
     scale = scale_of(quick)
     simulation = Simulation(
         {"r": scale.source(rate), "s": scale.source(rate)},
         "r.k = s.k",
         within=f"{scale.window:g} seconds",
-        options=scale.options(slaves, tuned=tuned),
+        options=scale.options(slaves, tuning),
         cluster=Cluster(epoch=epoch, cpu=scale.cpu, network=scale.network()),
         seed=1,
     )
@@ -197,14 +204,15 @@ def steered(
     seconds: float,
     after: float,
     quick: bool,
+    skew: float = SKEW,
 ) -> Run:
     """A run with fine tuning whose partition-groups are moved."""
     scale = scale_of(quick)
     simulation = Simulation(
-        {"r": scale.source(rate), "s": scale.source(rate)},
+        {"r": scale.source(rate, skew), "s": scale.source(rate, skew)},
         "r.k = s.k",
         within=f"{scale.window:g} seconds",
-        options=scale.options(slaves, tuned=True),
+        options=scale.options(slaves, "both"),
         cluster=Cluster(epoch=EPOCH, cpu=scale.cpu, network=scale.network()),
         policies=policies,
         max_units=most,
