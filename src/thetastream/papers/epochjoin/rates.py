@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from thetastream.papers.epochjoin.setting import (
+    DELAYS,
     EPOCH,
     NAME,
     STREAMS,
@@ -324,7 +325,7 @@ FIGURES: Final = (
         paper=NAME,
         number="figure 5",
         title="delay over rates, few slaves",
-        setting=f"With fine tuning, 1 and 2 slaves. {TWO_WINDOWS}",
+        setting=f"With fine tuning, 1 and 2 slaves. {DELAYS}",
         run=_figure_5,
     ),
     Figure(
@@ -332,7 +333,7 @@ FIGURES: Final = (
         paper=NAME,
         number="figure 6",
         title="delay over rates, more slaves",
-        setting=f"With fine tuning, 3 and 4 slaves. {TWO_WINDOWS}",
+        setting=f"With fine tuning, 3 and 4 slaves. {DELAYS}",
         run=_figure_6,
     ),
     Figure(
@@ -349,7 +350,7 @@ FIGURES: Final = (
         paper=NAME,
         number="figure 8",
         title="delay over rates without fine tuning",
-        setting=f"4 slaves, with fine tuning for comparison. {TWO_WINDOWS}",
+        setting=f"4 slaves, with fine tuning for comparison. {DELAYS}",
         run=_figure_8,
     ),
     Figure(

@@ -65,6 +65,11 @@ SCALED: Final = (
 )
 TWO_WINDOWS: Final = f"A window that is not counted, and then another one. {SCALED}"
 """Of the runs that are as the paper's."""
+DELAYS: Final = (
+    "A slave that falls behind lets tuples wait the longer the longer the run is: this part of the"
+    f" delay is counted 20 times. {TWO_WINDOWS}"
+)
+"""Of those in which delays are measured."""
 
 
 @dataclass(frozen=True)
