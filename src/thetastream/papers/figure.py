@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-Points = Sequence[tuple[float, float]]
+Points = Sequence[tuple[float, ...]]
+"""Each x and y, or x, y and the ends of y's spread."""
 
 
 class Verdict(enum.StrEnum):
