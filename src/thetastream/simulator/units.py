@@ -223,6 +223,7 @@ _COPIED = (
     "results",
     "stored_rows",
     "stored_bytes",
+    "kept",
     "entries",
     "pairs",
     "out_bytes",
