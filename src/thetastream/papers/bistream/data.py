@@ -121,7 +121,9 @@ def _lines_and_lines(rng: np.random.Generator, rows: int) -> tuple[pa.Table, pa.
     names = np.asarray(AMERICA)[rng.integers(0, len(AMERICA), rows)]
     quantity = rng.integers(49, MOST_QUANTITY + 1, rows)
     left = {"l_orderkey": few, "l_quantity": quantity, "n_name": pa.array(names)}
-    return pa.table(left), pa.table({"l_orderkey": many, "l_shipinstruct": pa.array(["NONE"] * rows)})
+    return pa.table(left), pa.table(
+        {"l_orderkey": many, "l_shipinstruct": pa.array(["NONE"] * rows)}
+    )
 
 
 def order_keys(rng: np.random.Generator, rows: int, each: float = 1.0) -> Numbers:

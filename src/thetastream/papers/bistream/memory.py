@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 from thetastream.papers.bistream.data import QUERIES
@@ -82,7 +83,9 @@ def _full_history(quick: bool) -> Outcome:
 
 
 @lru_cache(maxsize=64)
-def windowed(query: str, setting: str, rate: float, window: float, length: float, tick: float) -> Trace:
+def windowed(
+    query: str, setting: str, rate: float, window: float, length: float, tick: float
+) -> Trace:
     """A window join for so many windows, in ticks of so many windows."""
     cluster = Cluster(epoch=tick * window, cpu=CPU, network=LINK)
     rows = int(rate * window * length) + 1
@@ -107,7 +110,7 @@ def _windows(quick: bool) -> Outcome:
         whole = round((1.1 + 2 * tick) / tick)
         later = sizes[whole:]
         bounded[f"{one} minutes"] = max(later) / max(sizes[: whole + 1])
-        ripples[f"{one} minutes"] = sum(b < a for a, b in zip(sizes, sizes[1:], strict=False))
+        ripples[f"{one} minutes"] = sum(b < a for a, b in pairwise(sizes))
     last = {name: max(y for _, y in points) for name, points in lines.items()}
     names = list(last)
     return Outcome(

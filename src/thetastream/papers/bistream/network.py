@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from thetastream.options import JoinOptions
-from thetastream.papers.bistream.data import QUERIES, streams, tuple_bytes
+from thetastream.papers.bistream.data import PREDICATES, QUERIES, streams, tuple_bytes
 from thetastream.papers.bistream.settings import (
     CAPACITY,
     CPU,
@@ -15,9 +15,9 @@ from thetastream.papers.bistream.settings import (
     PAGE,
     SEED,
     Setting,
+    label,
     simulation,
 )
-from thetastream.papers.bistream.data import PREDICATES
 from thetastream.papers.figure import Figure, Finding, Outcome, at_most, ordered
 from thetastream.simulator import Cluster, Simulation, Trace
 
@@ -73,9 +73,7 @@ def _sent(query: str, setting: str, rate: float, seconds: float) -> tuple[float,
         groups = sides
     pair = (sigma[0], sigma[1])
     said = (
-        matrix_bandwidth(pair, sides)
-        if chosen.matrix
-        else biclique_bandwidth(pair, sides, groups)
+        matrix_bandwidth(pair, sides) if chosen.matrix else biclique_bandwidth(pair, sides, groups)
     )
     return trace.bytes() / seconds, said
 
@@ -99,7 +97,7 @@ def _bandwidth(query: str, number: str) -> Figure:
             ordered(
                 "content-sensitive routing sends less than JB8"
                 + (", CR4 less than CR2 (MB/s)" if len(content) > 1 else " (MB/s)"),
-                {name: top[name] for name in ("JB8", *content)},
+                {label(query, name): top[name] for name in ("JB8", *content)},
             ),
             at_most(
                 "equations 5 and 6 give the bandwidth",
@@ -113,9 +111,12 @@ def _bandwidth(query: str, number: str) -> Figure:
             ),
         ]
         series = {
-            name: [(rate, found[name, rate][0] / 1e6) for rate in rates] for name in names
+            label(query, name): [(rate, found[name, rate][0] / 1e6) for rate in rates]
+            for name in names
         } | {
-            f"{name}, equation": [(rate, found[name, rate][1] / 1e6) for rate in rates]
+            f"{label(query, name)}, equation": [
+                (rate, found[name, rate][1] / 1e6) for rate in rates
+            ]
             for name in names
         }
         return Outcome(
@@ -157,9 +158,7 @@ STRATEGIES: Final = ("each result", "each signal", f"each {BATCHES} signals")
 def _to_merger(query: str, strategy: str, ticks: int) -> float:
     """Bytes per second from the units to the merger."""
     setting = Setting("JB16-CR4")
-    options = setting.options(
-        query, update_batches=BATCHES if strategy == STRATEGIES[2] else 1
-    )
+    options = setting.options(query, update_batches=BATCHES if strategy == STRATEGIES[2] else 1)
     if strategy == STRATEGIES[0]:
         options = dataclasses.replace(options, aggregation="enumerate")
     rate = MERGER_RATES[query] / MERGER_SCALE
@@ -183,8 +182,8 @@ def _merger(quick: bool) -> Outcome:
         shown = ", ".join(f"{one} {value:.3g}" for one, value in found.items())
         findings.append(
             Finding(
-                claim=f"{query}: views that are updated in batches greatly lower the bandwidth to the"
-                " merger (here: to a third of that of single results, or less)",
+                claim=f"{query}: views that are updated in batches greatly lower the bandwidth to"
+                " the merger (here: to a third of that of single results, or less)",
                 found=f"kB/s, sent at {shown}",
                 holds=found[STRATEGIES[2]] <= found[STRATEGIES[0]] / 3,
                 why="A group is sent once for each update, however many results it has; what is"
@@ -223,9 +222,7 @@ def _stored(matrix: bool, sides: tuple[int, int], rows: int) -> Trace:
 def _kept(trace: Trace, stream: str) -> dict[int, int]:
     """Bytes of a stream in each unit at the end."""
     last = max(turn.tick for turn in trace.turns)
-    return {
-        turn.unit: dict(turn.kept).get(stream, 0) for turn in trace.turns if turn.tick == last
-    }
+    return {turn.unit: dict(turn.kept).get(stream, 0) for turn in trace.turns if turn.tick == last}
 
 
 def gain_ratio(capacity: float, replicas: float) -> float:
@@ -310,10 +307,10 @@ FIGURES: Final = (
         paper=PAGE,
         number="figure 14",
         title="bandwidth to the merger",
-        setting=f"JB16-CR4, full history, the paper's rates divided by {MERGER_SCALE}; signals every"
-        f" {1000 * SIGNALS:.0f} ms, so that as many tuples come between two of them as in 10 ms there."
-        f" Units send each result, or their views at each signal, or at"
-        f" each {BATCHES} signals. Band has buckets in place of ContRand.",
+        setting=f"JB16-CR4, full history, the paper's rates divided by {MERGER_SCALE}; signals"
+        f" every {1000 * SIGNALS:.0f} ms, so that as many tuples come between two of them as in"
+        " 10 ms there. Units send each result, or their views at each signal, or at each"
+        f" {BATCHES} signals. Band has buckets in place of ContRand.",
         run=_merger,
     ),
     Figure(
@@ -321,8 +318,9 @@ FIGURES: Final = (
         paper=PAGE,
         number="equations 1 to 4",
         title="memory and the gain of a new unit",
-        setting=f"Q5, {ROWS:,} tuples of full history, partitions m and n of both models; tuple sizes"
-        " are those of one unit for each stream. A unit's capacity is that of the other figures.",
+        setting=f"Q5, {ROWS:,} tuples of full history, partitions m and n of both models; tuple"
+        " sizes are those of one unit for each stream. A unit's capacity is that of the other"
+        " figures.",
         run=_equations,
     ),
 )

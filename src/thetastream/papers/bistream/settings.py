@@ -68,6 +68,15 @@ class Setting:
         return JoinOptions(topology="contrand", units=sides, subgroups=groups, **more)  # type: ignore[arg-type]
 
 
+def label(query: str, setting: str) -> str:
+    """The contestant's name in a plot: Band has buckets of the order key in place of ContRand.
+
+    >>> label("Q5", "JB16-CR4"), label("Band", "JB16-CR4")
+    ('JB16-CR4', 'JB16-buckets')
+    """
+    return f"{setting.split('-')[0]}-buckets" if query == "Band" and "-CR" in setting else setting
+
+
 def simulation(
     query: str,
     setting: str,
