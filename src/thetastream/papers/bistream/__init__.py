@@ -23,8 +23,8 @@ PAPER: Final = Paper(
     " biclique with 8 units for each stream and random routing; JB16-CR4 the same with ContRand in"
     " 4 subgroups. The streams follow the public rules of TPC-H and have as much data as each"
     " other; the queries' filters are applied before the join. Band has no key to hash: where the"
-    " paper has ContRand, buckets of the order key take its place. CPU time is counted, with the same"
-    " costs for all.",
+    " paper has ContRand, buckets of the order key take its place. CPU time is counted, with the"
+    " same costs for all.",
     figures=tuple(
         sorted((*memory.FIGURES, *speed.FIGURES, *network.FIGURES, *scaling.FIGURES), key=_place)
     ),

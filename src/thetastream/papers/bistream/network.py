@@ -155,8 +155,8 @@ STRATEGIES: Final = ("each result", "each signal", f"each {BATCHES} signals")
 
 
 @lru_cache(maxsize=32)
-def _to_merger(query: str, strategy: str, ticks: int) -> float:
-    """Bytes per second from the units to the merger."""
+def _to_merger(query: str, strategy: str, ticks: int) -> tuple[float, int]:
+    """Bytes per second from the units to the merger, and the results of the join."""
     setting = Setting("JB16-CR4")
     options = setting.options(query, update_batches=BATCHES if strategy == STRATEGIES[2] else 1)
     if strategy == STRATEGIES[0]:
@@ -167,7 +167,7 @@ def _to_merger(query: str, strategy: str, ticks: int) -> float:
     trace = simulation(
         query, setting.name, rate, rows=rows, cluster=cluster, aggregate=True, options=options
     ).run(ticks * SIGNALS)
-    return sum(turn.out_bytes for turn in trace.turns) / trace.seconds
+    return sum(turn.out_bytes for turn in trace.turns) / trace.seconds, trace.results()
 
 
 def _merger(quick: bool) -> Outcome:
@@ -176,7 +176,8 @@ def _merger(quick: bool) -> Outcome:
     series: dict[str, list[tuple[float, float]]] = {one: [] for one in STRATEGIES}
     findings = []
     for at, query in enumerate(queries, 1):
-        found = {one: _to_merger(query, one, ticks) / 1e3 for one in STRATEGIES}
+        found = {one: _to_merger(query, one, ticks)[0] / 1e3 for one in STRATEGIES}
+        results = _to_merger(query, STRATEGIES[0], ticks)[1]
         for one, value in found.items():
             series[one].append((at, value))
         shown = ", ".join(f"{one} {value:.3g}" for one, value in found.items())
@@ -186,8 +187,10 @@ def _merger(quick: bool) -> Outcome:
                 " the merger (here: to a third of that of single results, or less)",
                 found=f"kB/s, sent at {shown}",
                 holds=found[STRATEGIES[2]] <= found[STRATEGIES[0]] / 3,
-                why="A group is sent once for each update, however many results it has; what is"
-                " saved grows with the results of a group in a unit between two updates.",
+                why="A group is sent once for each update, however many results it has: there were"
+                f" {results:,} results in all. Where a group has hardly one in a unit between two"
+                " updates there is nothing to put together, and a row of a view may be wider than a"
+                " result.",
             )
         )
     return Outcome(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -55,17 +55,17 @@ class Setting:
 
     def options(self, query: str, *, window: bool = False, update_batches: int = 1) -> JoinOptions:
         """What the join is told."""
-        sides = (self.side, self.side)
-        more = {"full_history": not window, "update_batches": update_batches}
+        plain = JoinOptions(
+            units=(self.side, self.side), full_history=not window, update_batches=update_batches
+        )
         if self.matrix:
-            return JoinOptions(topology="matrix", units=sides, **more)  # type: ignore[arg-type]
+            return replace(plain, topology="matrix")
         if self.subgroups == 1:
-            return JoinOptions(topology="random", units=sides, **more)  # type: ignore[arg-type]
+            return replace(plain, topology="random")
         if query == "Band":
             # A band has no key to hash: buckets of the order key are its content-sensitive routing.
-            return JoinOptions(topology="band", units=sides, **more)  # type: ignore[arg-type]
-        groups = (self.subgroups, self.subgroups)
-        return JoinOptions(topology="contrand", units=sides, subgroups=groups, **more)  # type: ignore[arg-type]
+            return replace(plain, topology="band")
+        return replace(plain, topology="contrand", subgroups=(self.subgroups, self.subgroups))
 
 
 def label(query: str, setting: str) -> str:
