@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-Points = Sequence[tuple[float, float]]
+Points = Sequence[tuple[float, ...]]
+"""Each x and y, or x, y and the ends of y's spread."""
 
 
 class Verdict(enum.StrEnum):

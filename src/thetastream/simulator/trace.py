@@ -51,6 +51,8 @@ class Turn:
     """Bytes of tuples that it exported to other units."""
     stored_rows: int = 0
     stored_bytes: int = 0
+    kept: list[tuple[str, int]] = field(default_factory=list)
+    """Stored bytes of each stream."""
     entries: int = 0
     pairs: int = 0
     out_bytes: int = 0

@@ -250,6 +250,7 @@ _COPIED = (
     "results",
     "stored_rows",
     "stored_bytes",
+    "kept",
     "entries",
     "pairs",
     "out_bytes",
