@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 
 from thetastream.errors import OptionError
-from thetastream.papers import bistream, epochjoin, trijoin
+from thetastream.papers.bistream import PAPER as BISTREAM
+from thetastream.papers.epochjoin import PAPER as EPOCH_JOIN
 from thetastream.papers.figure import Figure, Paper
+from thetastream.papers.trijoin import PAPER as TRIJOIN
 
-PAPERS: tuple[Paper, ...] = (bistream.PAPER, epochjoin.PAPER, trijoin.PAPER)
+PAPERS: tuple[Paper, ...] = (BISTREAM, EPOCH_JOIN, TRIJOIN)
 
 
 def figures() -> dict[str, Figure]:

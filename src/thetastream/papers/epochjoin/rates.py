@@ -226,7 +226,7 @@ def _figure_9(quick: bool) -> Outcome:
             Finding(
                 claim="without fine tuning idle time comes near to zero at 4,000 tuples/s",
                 found=f"{lowest[1]:.0f} s of 600 s at {lowest[0]:,} tuples/s,"
-                f" {dict(series['idle'])[FITTED]:.0f} s at {FITTED:,}; none from {gone:,.0f} on",
+                f" {_at(series['idle'])[FITTED]:.0f} s at {FITTED:,}; none from {gone:,.0f} on",
                 holds=gone == FITTED,
                 why="It follows from the fit: slaves that fall behind have no idle time. That there"
                 " is some at 3,000 is predicted.",
@@ -238,11 +238,16 @@ def _figure_9(quick: bool) -> Outcome:
     )
 
 
+def _at(points: Points) -> dict[float, float]:
+    """The value at each x."""
+    return {point[0]: point[1] for point in points}
+
+
 def _figure_10(quick: bool) -> Outcome:
     without, _ = _both(quick)
     tuned = _curve(SLAVES, (2000, FITTED) if quick else TUNED, quick=quick)
     series = _times(tuned)
-    idle = dict(series["idle"])
+    idle = _at(series["idle"])
     gone = _no_idle(series["idle"])
     findings = [
         at_most(
