@@ -29,6 +29,7 @@ PAGES = sorted(
         ROOT / "ARCHITECTURE.md",
         *(ROOT / "docs").glob("*.md"),
         *(ROOT / "docs" / "decisions").glob("*.md"),
+        *(ROOT / "docs" / "papers").glob("*.md"),
     ]
 )
 EXECUTED = [

@@ -99,7 +99,7 @@ def _section(figure: Figure, kept: Mapping[str, Any]) -> list[str]:
         lines += [f"![{figure.title}]({figure.name}.svg)", ""]
     lines += ["| the paper | here | |", "|---|---|---|"]
     for one in kept["findings"]:
-        why = f" {one['why']}" if one["why"] else ""
+        why = f" {_sentence(one['why'])}" if one["why"] else ""
         lines.append(
             f"| {one['claim']} | {one['found']}.{why} | {'yes' if one['holds'] else 'no'} |"
         )
@@ -107,6 +107,10 @@ def _section(figure: Figure, kept: Mapping[str, Any]) -> list[str]:
     quick = ", in the quick form" if kept["quick"] else ""
     again = f"`thetastream reproduce {figure.name}`"
     return [*lines, "", f"{verdict}{quick}. {again} took {kept['seconds']:,.0f} s."]
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + ("" if text[-1] in ".?!" else ".")
 
 
 def read(folder: Path, paper: Paper) -> dict[str, Any]:
