@@ -28,7 +28,6 @@ from thetastream.steering.policy import Policy
 from thetastream.steering.version import Version
 from thetastream.testing.inprocess import Batch, InProcess
 
-
 BEGIN: Final = 1_000_000.0
 """The time at which a steered plan starts, in seconds since 1970."""
 
