@@ -143,6 +143,9 @@ def test_no_key_is_counted_too_low(
             true.update(batch)
         for key, count in true.items():
             assert sketch.estimate(key) >= count
+        for key, old in zip(*(sketch.state()[name] for name in ("keys", "old")), strict=True):
+            place = sketch.sketch.places(np.array([key], dtype=np.int64))
+            assert sketch.sketch.estimates(place)[0] >= old, "what a key leaves to the sketch"
         for one in sketch.frequent():
             assert one.least - (2 if faded else 0) <= true[one.key] <= one.most
         if not faded:
@@ -248,7 +251,9 @@ def test_the_heat_of_yesterday_fades() -> None:
 def test_a_key_that_is_seen_no_more_is_forgotten() -> None:
     sketch = ASketch()
     sketch.add(np.array([1, 2]), np.array([1000, 1]))
-    for _ in range(11):
+    sketch.fade()
+    assert [one.key for one in sketch.frequent()] == [1]
+    for _ in range(9):
         sketch.fade()
     assert sketch.frequent() == []
     assert sketch.rows == 0

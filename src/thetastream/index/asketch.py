@@ -300,13 +300,13 @@ class ASketch:
 
     def fade(self) -> None:
         """Halve all counts. A key that was seen once is forgotten."""
-        # What is rounded up in the filter makes up for what is rounded down in the sketch, or a key
-        # of which both have counted a part would have less than its half. Outside a full filter no
-        # key is more frequent than the smallest new count; so when a place becomes free all keys
-        # outside have faded, and one that takes the place need not look into the sketch.
+        # A key's cells never have less than its old count, so that it has its new count again when
+        # it leaves the filter, however halves are rounded. Outside a full filter no key is more
+        # frequent than the smallest new count; so when a place becomes free all keys outside have
+        # faded, and one that takes the place need not look into the sketch.
         kept = np.flatnonzero(self._new[: self._used] > 1)
         self._keys[: len(kept)] = self._keys[kept]
-        self._new[: len(kept)] = (self._new[kept] + 1) // 2
+        self._new[: len(kept)] = self._new[kept] // 2
         self._old[: len(kept)] = self._old[kept] // 2
         self._used = len(kept)
         self.sketch.halve()
