@@ -206,6 +206,25 @@ def test_one_tuple_of_the_future_keeps_no_others() -> None:
             assert len(content(index, space)) == (1 if expired else 91)
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_what_is_carried_away_is_not_merged(frozen: bool) -> None:
+    """Not even if it has become enough to be merged, because something else has expired."""
+    spec = spec_of(True, [])
+    index, space = index_of(spec, retention=KEPT), Space()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pim, "MUTABLE_ROWS", 1)
+        for number, (count, time) in enumerate([(40, 0), (4, 10), (4, 10)]):
+            index.add(sorted_tuples(numbered(100 * number, count, time), spec, 1), space)
+            index.merge(space)
+        mutable, immutable = index.components(0)
+        assert (len(mutable.runs), immutable.size) == (2, 40)
+        index.stamp = 1
+        index.freeze(1 if frozen else 0)
+        index.expire(11, space)
+        index.merge(space)
+    assert [len(part) for part in space.parts.values()] == ([4, 4] if frozen else [8])
+
+
 def test_a_search_looks_at_few_runs() -> None:
     spec = spec_of(True, [])
     index, space = index_of(spec), Space()
