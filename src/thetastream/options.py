@@ -31,7 +31,7 @@ Scheme = Literal["auto", "symmetric", "semi-symmetric", "tree"]
 - `tree`: two-way joins one after the other; the baseline, and what four and more streams use.
 """
 
-IndexName = Literal["auto", "runs", "extendible", "nested-loops"]
+IndexName = Literal["auto", "runs", "extendible", "nested-loops", "pim"]
 """How a unit finds the partners of a row among those that it stores.
 
 - `auto`: sorted runs.
@@ -40,6 +40,8 @@ IndexName = Literal["auto", "runs", "extendible", "nested-loops"]
   `theta`; a row looks at every stored row of its mini-group. For comparison; needs an equality.
 - `nested-loops`: a row looks at every stored row of its partition-group. The baseline; any
   predicate.
+- `pim`: a PIM-tree. New rows go to a mutable component; when that is full it is merged into the
+  immutable one, without the rows that have expired. Binary searches. For comparison; any predicate.
 """
 
 Intermediate = Literal["packed", "pairs"]

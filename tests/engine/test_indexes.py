@@ -11,6 +11,7 @@ import pytest
 
 from thetastream.engine.protocol import Report
 from thetastream.errors import FingerprintError, OptionError, StateError
+from thetastream.index import pim
 from thetastream.index.directory import Directory
 from thetastream.options import JoinOptions
 from thetastream.spec import GroupBy, Grouping, IndexKind, Retention, SortOrder, Store
@@ -32,8 +33,16 @@ from thetastream.testing.queries import expected_query, run_query
 
 EXTENDIBLE: dict[str, Any] = {"index": "extendible", "theta": "4 KB"}
 NESTED: dict[str, Any] = {"index": "nested-loops"}
+PIM: dict[str, Any] = {"index": "pim"}
 EQUALITY = [case for case in CASES if "hash" in case.topologies]
-EVERY = [(case, NESTED) for case in CASES] + [(case, EXTENDIBLE) for case in EQUALITY]
+EVERY = [(case, index) for index in (NESTED, PIM) for case in CASES]
+EVERY += [(case, EXTENDIBLE) for case in EQUALITY]
+
+
+@pytest.fixture(autouse=True)
+def _small_components(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows fill the mutable component of a PIM-tree."""
+    monkeypatch.setattr(pim, "MUTABLE_ROWS", 12)
 
 
 def named(value: Any) -> str:
@@ -158,7 +167,8 @@ QUERY = "SELECT r.k AS a, count(*) AS c, sum(s.n) AS n, min(s.g) AS g, max(r.d) 
 @pytest.mark.parametrize("hashes", [None, 2])
 @pytest.mark.parametrize(
     ("index", "predicate", "within"),
-    [(NESTED, *join) for join in JOINS] + [(EXTENDIBLE, *join) for join in JOINS[:3]],
+    [(index, *join) for index in (NESTED, PIM) for join in JOINS]
+    + [(EXTENDIBLE, *join) for join in JOINS[:3]],
 )
 def test_aggregates_in_place(
     index: dict[str, Any], predicate: str, within: str | None, hashes: int | None
@@ -192,7 +202,7 @@ def test_aggregates_in_place(
     assert plain(found) == plain(wanted)
 
 
-@pytest.mark.parametrize("options", [EXTENDIBLE, NESTED], ids=named)
+@pytest.mark.parametrize("options", [EXTENDIBLE, NESTED, PIM], ids=named)
 @pytest.mark.parametrize("scheme", ["symmetric", "semi-symmetric", "tree"])
 def test_three_streams(scheme: Any, options: dict[str, Any]) -> None:
     tables = [rows_of(n, 24, first=1000 * n) for n in (1, 2, 3)]
@@ -242,7 +252,8 @@ def after_a_batch(index: dict[str, Any]) -> InProcessJoin:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [({}, NESTED), (NESTED, {}), (EXTENDIBLE, NESTED), ({}, EXTENDIBLE)]
+    ("old", "new"),
+    [({}, NESTED), (NESTED, {}), (EXTENDIBLE, NESTED), ({}, EXTENDIBLE), ({}, PIM), (PIM, {})],
 )
 def test_another_index_is_refused_by_name(old: dict[str, Any], new: dict[str, Any]) -> None:
     state, other = after_a_batch(old).stored(), join_of(new)
@@ -291,9 +302,10 @@ def test_the_default_is_sorted_runs_in_old_specs_and_fingerprints() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"index": "btree"}, "choose one of auto, runs, extendible, nested-loops"),
+        ({"index": "btree"}, "choose one of auto, runs, extendible, nested-loops, pim"),
         ({"theta": "1 MB"}, "theta is the size of a mini-group"),
         ({"index": "nested-loops", "theta": "1 MB"}, 'add index="extendible"'),
+        ({"index": "pim", "theta": "1 MB"}, 'add index="extendible"'),
         ({"index": "extendible", "theta": "4095"}, 'give at least "4 KB"'),
         ({"index": "extendible", "theta": 0}, "smaller than a block of 4 KB"),
         ({"index": "extendible", "theta": "large"}, "is not a size"),
@@ -336,4 +348,5 @@ def test_explain_says_which_index() -> None:
     assert "extendible hashing into mini-groups of 1.5 MB to 3 MB (theta 1.5 MB)" in tuned
     assert "buddy" in tuned
     assert "nested loops over the blocks of a partition-group" in join_of(NESTED).plan.explain()
+    assert "PIM-tree: a mutable component that is merged" in join_of(PIM).plan.explain()
     assert "chained sorted runs, by the driving key" in join_of({}).plan.explain()

@@ -56,6 +56,7 @@ CASES = [
     ("r.k = s.k OR r.x = s.x", None, ts.JoinOptions(cache_bytes=0)),
     ("r.k = s.k AND r.x < s.x", None, ts.JoinOptions(index="extendible", theta="4 KB")),
     ("abs(r.x - s.x) < 4", None, ts.JoinOptions(index="nested-loops")),
+    ("r.price > s.price AND r.k = s.k", None, ts.JoinOptions(index="pim")),
 ]
 
 

@@ -32,6 +32,7 @@ class Kind:
 
 EXTENDIBLE = {"index": "extendible", "theta": "4 KB"}
 NESTED = {"index": "nested-loops"}
+PIM = {"index": "pim"}
 KINDS = {
     "hash": Kind("r.k = s.k"),
     "hash, full history": Kind("r.k = s.k AND r.n < s.n", within=None),
@@ -49,6 +50,9 @@ KINDS = {
     "extendible, full history": Kind("r.k = s.k AND r.n < s.n", within=None, options=EXTENDIBLE),
     "nested loops": Kind("r.k = s.k", options={"topology": "contrand", **NESTED}),
     "nested loops, full history": Kind("r.n > s.n", within=None, options=NESTED),
+    "pim": Kind("r.k = s.k AND r.n < s.n", options=PIM),
+    "pim, full history": Kind("r.n > s.n AND r.x > s.x", within=None, options=PIM),
+    "symmetric, pim": Kind("r.k = s.k AND s.k = t.k", streams=3, options=PIM),
     "symmetric, extendible": Kind("r.k = s.k AND s.k = t.k", streams=3, options=EXTENDIBLE),
     "tree": Kind("r.k = s.k AND s.k = t.k", streams=3, options={"scheme": "tree"}),
 }

@@ -8,11 +8,18 @@ from collections import Counter
 import pytest
 
 from tests.steering.histories import KINDS, ends, play, play_view
+from thetastream.index import pim
 
 SEEDS = {2: 6, 3: 2}
 """Histories of joins with so many streams: those of three take three times as long."""
 INDEX_SEEDS = {2: 1, 3: 1}
 """Histories with an index other than the default, to which most of a change makes no difference."""
+
+
+@pytest.fixture(autouse=True)
+def _small_components(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows fill the mutable component of a PIM-tree."""
+    monkeypatch.setattr(pim, "MUTABLE_ROWS", 12)
 
 
 @pytest.mark.parametrize("name", list(KINDS))

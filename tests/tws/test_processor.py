@@ -86,7 +86,7 @@ def test_each_case(number: int) -> None:
         assert multiset(Query(join, cache=cache, typed=typed).run(script)) == expected
 
 
-@pytest.mark.parametrize("index", ["extendible", "nested-loops"])
+@pytest.mark.parametrize("index", ["extendible", "nested-loops", "pim"])
 def test_each_index(index: str) -> None:
     script = script_of(MARKS, ROUGH)
     expected = multiset(expected_rows("r.k = s.k", script, within="20 seconds", time=TIMES))

@@ -236,13 +236,13 @@ def _due(sub: SubIndex) -> list[Run]:
     runs = [run for run in sub.runs if not run.is_full]
     if sub.sealed:
         small = [run for run in runs if run.size < SETTLED_ROWS]
-        return _fitting(small) if len(small) > 1 else []
+        return fitting(small) if len(small) > 1 else []
     tiers: dict[int, list[Run]] = {}
     for run in runs:
         tiers.setdefault(_tier(run.size), []).append(run)
     for tier in sorted(tiers):
         if len(tiers[tier]) >= FANOUT:
-            return _fitting(tiers[tier])
+            return fitting(tiers[tier])
     return []
 
 
@@ -259,7 +259,7 @@ def subs_from_json(raw: list[Any]) -> list[SubIndex]:
     ]
 
 
-def _fitting(runs: list[Run]) -> list[Run]:
+def fitting(runs: list[Run]) -> list[Run]:
     """As many of the runs as are merged at a time: two at least, for none of them is full."""
     rows = accumulate(run.size for run in runs)
     parts = accumulate(len(run.parts) for run in runs)

@@ -7,6 +7,7 @@ from typing import Final
 
 from thetastream.index.blocks import BlockLists
 from thetastream.index.extendible import Extendible
+from thetastream.index.pim import PimTree
 from thetastream.index.protocol import TupleIndex
 from thetastream.index.runs import TupleRuns
 from thetastream.spec import IndexKind, Store, StreamSpec
@@ -17,6 +18,7 @@ MAKERS: Final[dict[IndexKind, Maker]] = {
     IndexKind.RUNS: TupleRuns,
     IndexKind.EXTENDIBLE: Extendible,
     IndexKind.NESTED_LOOPS: BlockLists,
+    IndexKind.PIM: PimTree,
 }
 
 

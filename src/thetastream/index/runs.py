@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from thetastream import arrow
 from thetastream.errors import StateError
-from thetastream.index.chain import Chain, Run, subs_from_json
+from thetastream.index.chain import Chain, Run, SubIndex, subs_from_json
 from thetastream.index.encoding import INT64_MAX, Bools, Int64s
 from thetastream.index.packing import Links, Packs, concat_links, pack
 from thetastream.index.part import Part, PartMeta, Tuples, concat
@@ -112,15 +112,18 @@ class _RunIndex(Generic[_Part]):
     def merge(self, space: Workspace) -> None:
         """Merge the runs that are due."""
         while (due := self.chain.merge_due()) is not None:
-            sub, runs = due
-            parts = _loaded(runs, space)
-            if parts is None:
-                # Some tuples are so large that only few fit into memory: nothing is rewritten.
-                self.chain.replace(sub, runs, Run(tuple(m for run in runs for m in run.parts)))
-                continue
-            found = self.merged(cast(list[_Part], parts), self._watermark)
-            merged = Run(tuple(space.make(part) for part in found))
-            space.drop(self.chain.replace(sub, runs, merged))
+            self._unite(*due, space)
+
+    def _unite(self, sub: SubIndex, runs: list[Run], space: Workspace) -> None:
+        """Make one run of some runs of a sub-index."""
+        parts = _loaded(runs, space)
+        if parts is None:
+            # Some tuples are so large that only few fit into memory: nothing is rewritten.
+            self.chain.replace(sub, runs, Run(tuple(m for run in runs for m in run.parts)))
+            return
+        found = self.merged(cast(list[_Part], parts), self._watermark)
+        merged = Run(tuple(space.make(part) for part in found))
+        space.drop(self.chain.replace(sub, runs, merged))
 
     def rename(self, written: dict[str, PartMeta]) -> None:
         """Parts that were made have been written under other names."""

@@ -33,6 +33,12 @@ def describe_index(stores: Sequence[Store], reason: str) -> Decision:
     if store.index is IndexKind.RUNS:
         return Decision("index", "chained sorted runs, by the driving key", reason)
     asked = "asked for in the options"
+    if store.index is IndexKind.PIM:
+        return Decision(
+            "index",
+            "PIM-tree: a mutable component that is merged into an immutable one",
+            f"{asked}; probes are binary searches in both, and rows expire when these are merged",
+        )
     if store.theta is None:
         return Decision(
             "index",

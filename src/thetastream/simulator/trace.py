@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from thetastream.engine.measures import imbalance
+
 Unit = tuple[int, int, int]
 """A join, a stage and a unit."""
 
@@ -143,8 +145,7 @@ class Trace:
 
     def imbalance(self, after: float = 0.0) -> float:
         """The CPU time of the busiest unit over the mean."""
-        found = list(self.cpu(after).values())
-        return max(found) / (sum(found) / len(found)) if found and sum(found) else 1.0
+        return imbalance(self.cpu(after).values()).ratio
 
     def throughput(self, after: float = 0.0) -> float:
         """Tuples per second at which the busiest unit or link would be busy all the time."""

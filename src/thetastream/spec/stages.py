@@ -34,6 +34,8 @@ class IndexKind(enum.StrEnum):
     """Mini-groups of bounded size by extendible hashing, joined by block nested loops."""
     NESTED_LOOPS = "nested-loops"
     """One list of blocks for each partition-group, joined by block nested loops."""
+    PIM = "pim"
+    """A mutable component for the newest tuples, and an immutable one that it is merged into."""
 
     @classmethod
     def _missing_(cls, value: object) -> IndexKind | None:
