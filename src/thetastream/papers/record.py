@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def picture(figure: Figure, outcome: Outcome) -> Any:
     from thetastream.bench.charts import line_chart
 
     return line_chart(
-        f"{figure.number[0].upper()}{figure.number[1:]}: {figure.title}",
+        _heading(figure),
         outcome.series,
         x_label=outcome.x_label,
         y_label=outcome.y_label,
@@ -87,13 +88,17 @@ def _overview(paper: Paper, kept: Mapping[str, Mapping[str, Any]]) -> list[str]:
     lines = ["| figure | what | verdict |", "|---|---|---|"]
     for figure in paper.figures:
         verdict = kept[figure.name]["verdict"] if figure.name in kept else "not run yet"
-        lines.append(f"| [{figure.number}](#{figure.name}) | {figure.title} | {verdict} |")
+        anchor = re.sub(r"[^\w\- ]", "", _heading(figure).lower()).replace(" ", "-")
+        lines.append(f"| [{figure.number}](#{anchor}) | {figure.title} | {verdict} |")
     return lines
 
 
+def _heading(figure: Figure) -> str:
+    return f"{figure.number[0].upper()}{figure.number[1:]}: {figure.title}"
+
+
 def _section(figure: Figure, kept: Mapping[str, Any]) -> list[str]:
-    lines = ["", f'## <a id="{figure.name}"></a>{figure.number[0].upper()}{figure.number[1:]}:'
-             f" {figure.title}", ""]  # fmt: skip
+    lines = ["", f"## {_heading(figure)}", ""]
     lines += [figure.setting, ""]
     if kept["series"]:
         lines += [f"![{figure.title}]({figure.name}.svg)", ""]
