@@ -20,8 +20,12 @@ import thetastream as ts
 Rows = list[tuple[object, ...]]
 
 
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Most code of a test runs a few times only: compiling it well takes longer than it saves."""
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
     """The suite's one session; its time zone is fixed so that printed times are."""
     root = tmp_path_factory.mktemp("spark")
     session = ts.session(
@@ -34,11 +38,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.local.dir": str(root / "local"),
             # Old state files are never needed here, and listing them costs time in each batch.
             "spark.sql.streaming.minBatchesToRetain": "2",
+            "spark.driver.extraJavaOptions": SHORT_LIVED,
         },
     )
     session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    # Not stopped: that takes minutes after so many queries, and the process ends anyway.
+    return session
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,8 @@ def main(root: Path, master: str, names: str, live: str = "") -> int:
             "spark.task.maxFailures": "20",
             "spark.deploy.maxExecutorRetries": "-1",
             "spark.executor.memory": "768m",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
     spark.sparkContext.setLogLevel("OFF")

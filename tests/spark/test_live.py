@@ -191,6 +191,7 @@ def test_a_full_history_moves_with_its_units(live: Live) -> None:
     assert results(live.root, "r_id, s_id") == expected
 
 
+@pytest.mark.chaos  # Histories of three streams run in process.
 def test_three_streams_and_a_restart_in_the_middle(spark: SparkSession, live: Live) -> None:
     def build(streams: ts.Streams, options: ts.JoinOptions) -> DataFrame:
         return streams.join(
