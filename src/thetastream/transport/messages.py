@@ -120,7 +120,7 @@ def checked(
     try:
         # Before anything else reads a value: offsets could point anywhere.
         batch.validate(full=True)
-        size = batch.get_total_buffer_size()
+        size = batch.nbytes
         wrong = crc is not None and checksum(batch) != crc
         plain = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     except _BAD_ARROW as error:
