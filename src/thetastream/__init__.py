@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from thetastream.steering.policy import Holding, Load, Moment, Policy, Usage, Verdict
     from thetastream.steering.rebalance import Rebalance
     from thetastream.steering.scaling import TwoPhaseScaling
+    from thetastream.transport.client import Pushed, SiteClient, SiteStream
 
 _LATER = {
     "api.live": ("Manager", "manage"),
@@ -93,6 +94,7 @@ _LATER = {
     "steering.policy": ("Holding", "Load", "Moment", "Policy", "Usage", "Verdict"),
     "steering.rebalance": ("Rebalance",),
     "steering.scaling": ("TwoPhaseScaling",),
+    "transport.client": ("Pushed", "SiteClient", "SiteStream"),
 }
 """Names, by module, that are imported on first use. Spark's workers never use them, and start in
 half the time without the planner and the SQL parser."""
@@ -145,6 +147,7 @@ __all__ = [
     "Plan",
     "Policy",
     "PredicateError",
+    "Pushed",
     "Rebalance",
     "RefusedExpressionError",
     "RequestError",
@@ -153,9 +156,11 @@ __all__ = [
     "Scale",
     "SettingError",
     "SiteChangedError",
+    "SiteClient",
     "SiteDataError",
     "SiteError",
     "SiteRequestError",
+    "SiteStream",
     "SiteUnreachableError",
     "StateError",
     "Status",

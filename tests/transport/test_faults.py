@@ -64,7 +64,7 @@ def test_a_slow_and_distant_link(run_site: Start, connect: Connect, through: Any
     assert time.monotonic() - begun > 0.5
 
 
-@pytest.mark.parametrize("after", [0, 500, 20_000, 400_000, 1_000_000])
+@pytest.mark.parametrize("after", [0, 500, 20_000, 300_000, 700_000])
 def test_a_link_that_is_cut(run_site: Start, connect: Connect, through: Any, after: int) -> None:
     running = run_site()
     filled(running)

@@ -77,6 +77,20 @@ def test_tuples_by_number(tmp_path: Path) -> None:
         log.fetch(np.array([1, 2000]))
 
 
+def test_only_so_many_files_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MAX_OPEN", 2)
+    log = filled(tmp_path, [50] * 40, LogOptions(seal_bytes=10_000))
+    readings = [log.read(0, 2000) for _ in range(3)]
+    batches: list[list[pa.RecordBatch]] = [[], [], []]
+    for number in range(100):
+        for reading, found in zip(readings, batches, strict=True):
+            piece = next(reading, None)
+            if piece is not None:
+                found.append(piece.batch)
+        assert sum(one._batches is not None for one in log._segments) <= 2, number
+    assert [ids(found) for found in batches] == [list(range(2000))] * 3
+
+
 def test_a_filter_leaves_no_gap_in_what_is_covered(tmp_path: Path) -> None:
     log = filled(tmp_path, [50] * 10, LogOptions(seal_bytes=10_000, message_bytes=500))
     where = Filter({"op": ">=", "left": {"column": "fare"}, "right": {"value": 200}}, SCHEMA)

@@ -55,6 +55,8 @@ def test_what_is_pushed_can_be_read(run_site: Start, connect: Connect) -> None:
         range(990, 1010)
     )
     assert list(client.read("rides", 7, 7)) == []
+    (bare,) = client.read("rides", 5, 9, columns=[])
+    assert bare.to_pydict() == {"_number": [5, 6, 7, 8]}
     assert client.health() == ""
 
 
@@ -126,6 +128,8 @@ def test_mistakes_are_answered_by_name(run_site: Start, connect: Connect) -> Non
         b'{"ask":"range","stream":"rides","start":0,"stop":99999999999999999999}',
         b'{"ask":"range","stream":"rides","start":0,"stop":3,"columns":"id"}',
         b'{"ask":"range","stream":"rides","start":0,"stop":3,"columns":[1]}',
+        b'{"ask":"range","stream":"rides","start":0,"stop":3,"numbered":1}',
+        b'{"ask":"range","stream":"rides","start":0,"stop":3,"numbered":false,"where":{}}',
         b'{"ask":"range","stream":"rides","start":0,"stop":3,"compression":"gzip"}',
         b'{"ask":"range","stream":"rides","start":0,"stop":3,"run":"rm"}',
         b'{"ask":"range","stream":"../rides","start":0,"stop":3}',

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from thetastream.errors import (
     ForgottenError,
     OptionError,
+    SiteDataError,
     SiteError,
     SiteRequestError,
     SiteUnreachableError,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from thetastream.transport.client import SiteClient
 
 DONE, FAILED, WRONG, DAMAGED = 0, 1, 2, 4
+GRACE = 5.0
+"""Seconds that running requests have to end when a site is stopped."""
 PATIENCE = 10.0
 """Seconds for which a site that does not answer is asked again."""
 _EPILOG = """\
@@ -131,8 +134,13 @@ def _serve(file: Path) -> int:
     while not ending.wait(0.2):
         pass
     print("stopping ...", file=sys.stderr, flush=True)
-    service.shutdown()
+    # Everything is durable already, so nobody has to wait for a reader that has gone silent.
+    stopping = threading.Thread(target=service.shutdown, daemon=True)
+    stopping.start()
+    stopping.join(GRACE)
     site.close()
+    if stopping.is_alive():
+        os._exit(DONE)
     return DONE
 
 
@@ -174,7 +182,15 @@ def _status(client: SiteClient, chosen: argparse.Namespace) -> int:
     if chosen.json:
         print(json.dumps(found))
     else:
-        print(status_text(str(client.address), found))
+        try:
+            text = status_text(str(client.address), found)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise SiteDataError(
+                f"{client.address} does not answer as a site does",
+                hint="check the address, and whether the site is of the same release",
+            ) from None
+        # Names of files could hold what a terminal obeys.
+        print("".join(char if char.isprintable() or char == "\n" else " " for char in text))
     return DONE
 
 

@@ -36,6 +36,7 @@ from thetastream.transport.messages import (
     chosen_schema,
     numbered_schema,
     stream_schema,
+    with_numbers,
 )
 from thetastream.transport.requests import (
     NumbersRequest,
@@ -57,7 +58,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class StreamInfo:
+class SiteStream:
     """A stream as a site has it."""
 
     name: str
@@ -149,7 +150,7 @@ class SiteClient:
         """What is wrong with the site at the moment; empty if nothing is."""
         return str(self._until_answered(lambda: self._action("health")).get("problem", ""))
 
-    def stream(self, name: str, *, id: str | None = None) -> StreamInfo:
+    def stream(self, name: str, *, id: str | None = None) -> SiteStream:
         """A stream as it is now; raises SiteChangedError if it is not the one with the id."""
         found = self._until_answered(lambda: self._info(name))
         expected = id or self._ids.setdefault(name, found.id)
@@ -182,14 +183,20 @@ class SiteClient:
         if start == stop:
             return
         schema, id = self._expected(stream, columns, id)
+        # Numbers without gaps need not travel, unless there is nothing else.
+        numbered = where is not None or columns == []
+        expected = schema if numbered else pa.schema(list(schema)[1:])
         patience = Patience(self._patience, self.address)
         at = start
         while at < stop:
-            request = RangeRequest(stream, at, stop, id, columns, where, compression)
+            request = RangeRequest(
+                stream, at, stop, id, columns, where, compression, numbered=numbered
+            )
             try:
-                for batch, note in self._get(request.to_bytes(), schema, "start", "stop"):
+                for part, note in self._get(request.to_bytes(), expected, "start", "stop"):
                     if note["start"] != at or not at < note["stop"] <= stop:
                         raise FailedError("the site leaves out tuples", damaged=True)
+                    batch = part if numbered else _numbered(part, at, note["stop"])
                     _check_numbers(batch, at, note["stop"])
                     at = note["stop"]
                     patience.progressed()
@@ -354,7 +361,7 @@ class SiteClient:
             raise FailedError("the answer is not the one of a site", damaged=True) from None
         return found
 
-    def _info(self, name: str) -> StreamInfo:
+    def _info(self, name: str) -> SiteStream:
         streams = self._action("status").get("streams")
         if not isinstance(streams, dict):
             raise FailedError("the answer is not the one of a site", damaged=True)
@@ -373,7 +380,7 @@ class SiteClient:
             first, following = found["first"], found["next"]
             if not 0 <= int(first) <= int(following):
                 raise ValueError
-            return StreamInfo(
+            return SiteStream(
                 name, str(found["id"]), str(found["time"]), int(first), int(following), schema
             )
         except (KeyError, TypeError, ValueError, OSError, pa.ArrowException, SiteRequestError):
@@ -428,6 +435,12 @@ class SiteClient:
         # A connection that has failed is not used again: it may be half open.
         self._disconnect()
         patience.failed(error)
+
+
+def _numbered(batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
+    if batch.num_rows != stop - start:
+        raise FailedError("the site leaves out tuples", damaged=True)
+    return with_numbers(batch, start)
 
 
 def _check_numbers(batch: pa.RecordBatch, start: int, stop: int) -> None:

@@ -39,6 +39,8 @@ from thetastream.transport.messages import (
 )
 from thetastream.transport.segments import BATCH_ROWS, Segment
 
+MAX_OPEN = 100
+"""Sealed files of a stream that are open at the same time."""
 MAX_WRITERS = 1_000
 """Writers whose last push is remembered; the one that has been silent for longest goes first."""
 
@@ -50,8 +52,9 @@ class LogOptions:
     retain: int | None = None
     """Microseconds for which a tuple is kept after it was taken in; None for ever."""
     seal_bytes: int = 32 * 1024**2
-    seal_after: int = 60_000_000
-    """Microseconds after which a journal is sealed even if it is small."""
+    seal_after: int | None = None
+    """Microseconds after which a journal is sealed even if it is small: files are forgotten whole.
+    None: only its size counts."""
     message_bytes: int = 1024**2
     """Arrow bytes of one batch that is read, unless a single tuple is larger."""
 
@@ -88,6 +91,7 @@ class Log:
         self._writers = dict(head.writers)
         self._partial = dict(head.partial)
         self._entries: list[Entry] = []
+        self._open: list[Segment] = []
         self._next = head.first
         for entry in entries:
             self._remember(entry)
@@ -213,7 +217,8 @@ class Log:
     def maintain(self, now: int) -> None:
         """Seal a journal that is old, and forget what is past the retention, in whole files."""
         with self._lock:
-            if self._entries and self._entries[0].note["at"] + self._options.seal_after <= now:
+            age = self._options.seal_after
+            if self._entries and age is not None and self._entries[0].note["at"] + age <= now:
                 self.seal()
             retain = self._options.retain
             if retain is None:
@@ -258,6 +263,7 @@ class Log:
     def _forget(self, segments: Sequence[Segment]) -> None:
         self._floor = segments[-1].stop
         self._segments = self._segments[len(segments) :]
+        self._open = [one for one in self._open if one not in segments]
         # The floor first: a file that is missing above it has been lost, not forgotten.
         write_file(self._folder / "floor", json.dumps({"floor": self._floor}).encode())
         for segment in segments:
@@ -285,7 +291,9 @@ class Log:
         The pieces cover the range without a gap, also where nothing is kept.
         """
         if start > stop or start < 0:
-            raise SiteRequestError(f"there is no range of numbers {start} to {stop}", hint="")
+            raise SiteRequestError(
+                f"there is no range of numbers {start} to {stop}", hint="give the smaller one first"
+            )
         return self._read(self._snapshot(start, stop), start, stop, columns, where)
 
     def _read(
@@ -299,7 +307,7 @@ class Log:
         if self._schema is None:
             return
         names = chosen_schema(self._schema, columns).names
-        for first, batch in _batches(parts, start, stop):
+        for first, batch in self._batches(parts, start, stop):
             if where is None:
                 chosen = with_numbers(batch.select(names), first)
             else:
@@ -328,7 +336,7 @@ class Log:
     ) -> Iterator[pa.RecordBatch]:
         assert self._schema is not None, "numbers below next exist only with a schema"
         names = chosen_schema(self._schema, columns).names
-        for first, batch in _batches(parts, int(numbers[0]), int(numbers[-1]) + 1):
+        for first, batch in self._batches(parts, int(numbers[0]), int(numbers[-1]) + 1):
             begin, end = np.searchsorted(numbers, [first, first + batch.num_rows])
             wanted = numbers[begin:end]
             if len(wanted):
@@ -364,6 +372,39 @@ class Log:
             start = upto
         if start < stop:
             yield Piece(start, stop, batch.slice(0, 0))
+
+    def _batches(
+        self, parts: Sequence[Segment | Entry], start: int, stop: int
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The tuples of the range in their order, each batch with its first number.
+
+        Small entries come together: pushes may have been of a row each.
+        """
+        group: list[pa.RecordBatch] = []
+        first = rows = 0
+        for part in parts:
+            if isinstance(part, Segment):
+                self._use(part)
+                yield from part.batches(start, stop)
+                continue
+            begin, end = max(start, part.first), min(stop, _stop(part))
+            if not group:
+                first = begin
+            group.append(part.batch.slice(begin - part.first, end - begin))
+            rows += end - begin
+            if rows >= BATCH_ROWS:
+                yield first, concat(group)
+                group, rows = [], 0
+        if group:
+            yield first, concat(group)
+
+    def _use(self, segment: Segment) -> None:
+        """Keep only so many files open; who still reads one keeps what it has of it."""
+        with self._lock:
+            self._open = [one for one in self._open if one is not segment]
+            while len(self._open) >= MAX_OPEN:
+                self._open.pop(0).release()
+            self._open.append(segment)
 
     # -- to begin where a process before this one has stopped -------------------------------------
 
@@ -454,31 +495,6 @@ class Log:
             f"the log in {self._folder} is not complete: {what}",
             hint="restore the site's folder, or remove it and take everything in again",
         )
-
-
-def _batches(
-    parts: Sequence[Segment | Entry], start: int, stop: int
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The tuples of the range in their order, each batch with its first number.
-
-    Small entries come together: pushes may have been of a row each.
-    """
-    group: list[pa.RecordBatch] = []
-    first = rows = 0
-    for part in parts:
-        if isinstance(part, Segment):
-            yield from part.batches(start, stop)
-            continue
-        begin, end = max(start, part.first), min(stop, _stop(part))
-        if not group:
-            first = begin
-        group.append(part.batch.slice(begin - part.first, end - begin))
-        rows += end - begin
-        if rows >= BATCH_ROWS:
-            yield first, concat(group)
-            group, rows = [], 0
-    if group:
-        yield first, concat(group)
 
 
 def _stop(part: Segment | Entry) -> int:

@@ -169,6 +169,11 @@ def numbered(batch: pa.RecordBatch, numbers: pa.Array) -> pa.RecordBatch:
     )
 
 
+def without_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without its first column, which has the numbers."""
+    return batch.select(batch.schema.names[1:])
+
+
 def numbered_schema(schema: pa.Schema) -> pa.Schema:
     """The schema of what a site serves."""
     return pa.schema([pa.field(NUMBER, pa.int64()), *schema])

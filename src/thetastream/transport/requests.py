@@ -43,6 +43,8 @@ class RangeRequest:
     columns: list[str] | None = None
     where: object = None
     compression: str | None = None
+    numbered: bool = True
+    """Whether numbers travel as a column; without a filter the note beside a batch says them."""
 
     def to_bytes(self) -> bytes:
         """The request as it travels."""
@@ -95,6 +97,7 @@ def parse_ticket(data: bytes, *, limit: int, numbers: int) -> RangeRequest | Num
             columns,
             found.take("where"),
             compression,
+            found.flag("numbered", True),
         )
     elif ask == "numbers":
         wanted = found.gaps("numbers", numbers)
@@ -102,6 +105,8 @@ def parse_ticket(data: bytes, *, limit: int, numbers: int) -> RangeRequest | Num
     else:
         raise _wrong("it asks neither for a range nor for numbers")
     found.end()
+    if isinstance(request, RangeRequest) and not request.numbered and request.where is not None:
+        raise _wrong("numbers cannot be left out where a filter leaves out tuples")
     return request
 
 
@@ -160,6 +165,12 @@ class _Fields:
         value = self.take(name)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
             raise _wrong(f"{name} is not a number from 0 on")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self._found.pop(name, default)
+        if not isinstance(value, bool):
+            raise _wrong(f"{name} is neither true nor false")
         return value
 
     def names(self, name: str) -> list[str] | None:

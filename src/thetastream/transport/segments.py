@@ -14,8 +14,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from thetastream.arrow import concat
@@ -39,7 +37,7 @@ class Segment:
         self._crc = crc
         self._lock = threading.Lock()
         self._batches: list[pa.RecordBatch] | None = None
-        self._starts: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._verified = False
 
     @property
     def stop(self) -> int:
@@ -90,18 +88,25 @@ class Segment:
 
     def batches(self, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The tuples from `start` up to `stop` that it holds, each batch with its first number."""
-        for first, batch in zip(self._opened(), self._batches or (), strict=True):
-            begin, end = max(start, int(first)), min(stop, int(first) + batch.num_rows)
+        first = self.first
+        for batch in self._opened():
+            begin, end = max(start, first), min(stop, first + batch.num_rows)
             if begin < end:
-                yield begin, batch.slice(begin - int(first), end - begin)
+                yield begin, batch.slice(begin - first, end - begin)
+            first += batch.num_rows
 
-    def _opened(self) -> npt.NDArray[np.int64]:
+    def release(self) -> None:
+        """Close the file, as soon as nobody reads it; it can be read again."""
+        with self._lock:
+            self._batches = None
+
+    def _opened(self) -> list[pa.RecordBatch]:
         with self._lock:
             if self._batches is None:
-                self._open()
-            return self._starts
+                self._batches = self._open()
+            return self._batches
 
-    def _open(self) -> None:
+    def _open(self) -> list[pa.RecordBatch]:
         try:
             file = pa.memory_map(str(self.path))
         except FileNotFoundError:
@@ -109,7 +114,7 @@ class Segment:
                 f"tuples {self.first} to {self.stop - 1} have been forgotten",
                 hint="raise the site's retain, or read sooner",
             ) from None
-        if zlib.crc32(file.read_buffer()) != self._crc:
+        if not self._verified and zlib.crc32(file.read_buffer()) != self._crc:
             raise self._damaged()
         try:
             reader = pa.ipc.open_file(file)
@@ -119,11 +124,10 @@ class Segment:
             ]
         except (pa.ArrowException, OSError):
             raise self._damaged() from None
-        counts = [batch.num_rows for batch in found]
-        if sum(counts) != self.rows:
+        if sum(batch.num_rows for batch in found) != self.rows:
             raise self._damaged()
-        self._starts = self.first + np.cumsum([0, *counts[:-1]], dtype=np.int64)
-        self._batches = found
+        self._verified = True
+        return found
 
     def _damaged(self) -> SiteDataError:
         return SiteDataError(

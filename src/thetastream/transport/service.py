@@ -25,8 +25,13 @@ import pyarrow.flight as flight
 from thetastream.errors import SiteDataError, SiteError, SiteRequestError
 from thetastream.transport.addresses import Address
 from thetastream.transport.filters import Filter
-from thetastream.transport.log import Log
-from thetastream.transport.messages import checksum, chosen_schema, numbered_schema
+from thetastream.transport.log import Log, Piece
+from thetastream.transport.messages import (
+    checksum,
+    chosen_schema,
+    numbered_schema,
+    without_numbers,
+)
 from thetastream.transport.requests import (
     ERRORS,
     NumbersRequest,
@@ -82,7 +87,9 @@ class SiteService(flight.FlightServerBase):  # type: ignore[misc]
             else:
                 batches = _numbers(log, request)
             options = pa.ipc.IpcWriteOptions(compression=request.compression)
-            return flight.GeneratorStream(numbered_schema(schema), _named(batches), options=options)
+            if not isinstance(request, RangeRequest) or request.numbered:
+                schema = numbered_schema(schema)
+            return flight.GeneratorStream(schema, _named(batches), options=options)
 
     def do_put(
         self,
@@ -146,14 +153,18 @@ def _next_chunk(reader: flight.MetadataRecordBatchReader) -> Any:
 def _range(log: Log, request: RangeRequest) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
     assert log.schema is not None
     where = None if request.where is None else Filter(request.where, log.schema)
+    # Here and not in the generator: what is wrong is said before the answer begins.
     pieces = log.read(request.start, request.stop, columns=request.columns, where=where)
-    return (
-        (
-            piece.batch,
-            pa.py_buffer(to_note(start=piece.start, stop=piece.stop, crc=checksum(piece.batch))),
-        )
-        for piece in pieces
-    )
+    return _with_notes(pieces, numbered=request.numbered)
+
+
+def _with_notes(
+    pieces: Iterator[Piece], *, numbered: bool
+) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
+    for piece in pieces:
+        batch = piece.batch if numbered else without_numbers(piece.batch)
+        note = to_note(start=piece.start, stop=piece.stop, crc=checksum(batch))
+        yield batch, pa.py_buffer(note)
 
 
 def _numbers(log: Log, request: NumbersRequest) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:

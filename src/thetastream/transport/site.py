@@ -7,6 +7,7 @@ import fcntl
 import os
 import threading
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +24,6 @@ INTERVAL = 0.5
 """Seconds between two looks at folders and at what is to be forgotten."""
 _SHARES = 10
 """Files over which a stream's retention is spread, at least: they are forgotten whole."""
-_SEAL_AFTER = 60_000_000
 
 
 class Site:
@@ -35,10 +35,9 @@ class Site:
         make_folder(config.dir)
         self._lock = _locked(config)
         retain = config.retain
-        seal_after = _SEAL_AFTER if retain is None else min(_SEAL_AFTER, retain // _SHARES)
         options = LogOptions(
             retain=retain,
-            seal_after=seal_after,
+            seal_after=None if retain is None else retain // _SHARES,
             message_bytes=config.limits.message_bytes,
         )
         self.logs = {name: Log(config.dir / name, options) for name in config.streams}
@@ -99,7 +98,7 @@ class Site:
             )
         limits = self.config.limits
         # Two first pushes must not both decide the columns.
-        with self._pushing:
+        with self._pushing if log.schema is None else nullcontext():
             schema = log.schema
             if schema is None:
                 schema = stream_schema(batch.schema)
