@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engine",),
     ("topology",),
     ("index",),
-    ("spec", "errors", "options", "arrow", "sizes", "version"),
+    ("spec", "errors", "options", "arrow", "durations", "sizes", "version"),
 )
 """From top to bottom; a module may import from its own line and from those below."""
 

@@ -11,6 +11,7 @@ from thetastream.errors import (
     ControlTimeoutError,
     CorruptRunError,
     FingerprintError,
+    ForgottenError,
     JobError,
     ManifestVersionError,
     NotBooleanError,
@@ -20,6 +21,11 @@ from thetastream.errors import (
     RefusedExpressionError,
     RequestError,
     SettingError,
+    SiteChangedError,
+    SiteDataError,
+    SiteError,
+    SiteRequestError,
+    SiteUnreachableError,
     StateError,
     SumOverflowError,
     ThetastreamError,
@@ -68,6 +74,7 @@ if TYPE_CHECKING:
     from thetastream.steering.policy import Holding, Load, Moment, Policy, Usage, Verdict
     from thetastream.steering.rebalance import Rebalance
     from thetastream.steering.scaling import TwoPhaseScaling
+    from thetastream.transport.client import Pushed, SiteClient, SiteStream
 
 _LATER = {
     "api.live": ("Manager", "manage"),
@@ -87,6 +94,7 @@ _LATER = {
     "steering.policy": ("Holding", "Load", "Moment", "Policy", "Usage", "Verdict"),
     "steering.rebalance": ("Rebalance",),
     "steering.scaling": ("TwoPhaseScaling",),
+    "transport.client": ("Pushed", "SiteClient", "SiteStream"),
 }
 """Names, by module, that are imported on first use. Spark's workers never use them, and start in
 half the time without the planner and the SQL parser."""
@@ -120,6 +128,7 @@ __all__ = [
     "Cost",
     "Decision",
     "FingerprintError",
+    "ForgottenError",
     "HeavyKey",
     "History",
     "Holding",
@@ -138,6 +147,7 @@ __all__ = [
     "Plan",
     "Policy",
     "PredicateError",
+    "Pushed",
     "Rebalance",
     "RefusedExpressionError",
     "RequestError",
@@ -145,6 +155,13 @@ __all__ = [
     "Sample",
     "Scale",
     "SettingError",
+    "SiteChangedError",
+    "SiteClient",
+    "SiteDataError",
+    "SiteError",
+    "SiteRequestError",
+    "SiteStream",
+    "SiteUnreachableError",
     "StateError",
     "Status",
     "StreamLoad",

@@ -15,6 +15,12 @@
     ├── JobError (ValueError)              a job file that cannot be carried out
     ├── SettingError (RuntimeError)        the Spark session lacks something
     ├── SumOverflowError (ArithmeticError)  a sum with more digits than Spark has
+    ├── SiteError (RuntimeError)           a site that does not do what is asked of it
+    │   ├── SiteUnreachableError           no usable answer within the time that was allowed
+    │   ├── SiteRequestError               a request, rows or a token that the site refuses
+    │   ├── ForgottenError                 numbers of tuples that are past the site's retention
+    │   ├── SiteChangedError               not the site that numbered these tuples
+    │   └── SiteDataError                  stored or received bytes that are not what was written
     └── StateError (RuntimeError)          the checkpoint does not fit this query
         ├── ManifestVersionError           written by another release
         ├── FingerprintError               written by another query
@@ -124,6 +130,30 @@ class SettingError(ThetastreamError, RuntimeError):
 
 class SumOverflowError(ThetastreamError, ArithmeticError):
     """A sum has more digits than Spark's widest number."""
+
+
+class SiteError(ThetastreamError, RuntimeError):
+    """A site does not do what is asked of it."""
+
+
+class SiteUnreachableError(SiteError):
+    """A site has given no usable answer within the time that was allowed."""
+
+
+class SiteRequestError(SiteError):
+    """A site refuses a request, rows or a token, and would do so again."""
+
+
+class ForgottenError(SiteError):
+    """A request names tuples that are past the site's retention."""
+
+
+class SiteChangedError(SiteError):
+    """The site is not the one that numbered these tuples, or has lost some of them."""
+
+
+class SiteDataError(SiteError):
+    """Bytes that a site stored or sent are not what was written."""
 
 
 class JobError(ThetastreamError, ValueError):

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from thetastream.cli import completion, control
+from thetastream.cli import completion, control, site
 from thetastream.cli.job import Job, load
 from thetastream.errors import JobError, SettingError, StateError, ThetastreamError
 from thetastream.version import VERSION
@@ -98,6 +98,7 @@ def parser() -> argparse.ArgumentParser:
     )
     generate.add_argument("--scale", type=float, default=0.01, help="scale factor of TPC-H")
     control.add_parser(commands)
+    site.add_parser(commands)
     simulate = commands.add_parser("simulate", help="run a scenario on a simulated cluster")
     simulate.add_argument("scenario", type=Path, metavar="FILE", help="TOML; see docs/simulator.md")
     simulate.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -134,6 +135,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return DONE
         if chosen.command == "control":
             return control.run(chosen)
+        if chosen.command == "site":
+            return site.run(chosen)
         if chosen.command in ("simulate", "reproduce"):
             return _simulated(chosen)
         if chosen.command == "generate":

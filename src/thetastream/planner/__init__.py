@@ -1,8 +1,8 @@
 """Predicate text to a classified plan, with reasons and costs; knows nothing of Spark itself."""
 
+from thetastream.durations import format_duration, parse_duration
 from thetastream.planner.conjuncts import Conjunct, ConjunctClass
 from thetastream.planner.costs import Cost
-from thetastream.planner.duration import format_duration, parse_duration
 from thetastream.planner.finish import Finish
 from thetastream.planner.joins import plan_join
 from thetastream.planner.names import suggestion

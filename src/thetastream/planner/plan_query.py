@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
+from thetastream.durations import MILLISECOND, format_duration
 from thetastream.errors import OptionError, RefusedExpressionError, WindowError
 from thetastream.options import JoinOptions
-from thetastream.planner.duration import MILLISECOND, format_duration
 from thetastream.planner.expression import (
     FIRST_GROUP,
     Column,

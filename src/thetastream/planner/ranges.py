@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from thetastream.planner.duration import DAY
+from thetastream.durations import DAY
 from thetastream.planner.expression import Cast, Comparison, Expr
 from thetastream.planner.forms import ConstantKind, End, RangeForm, Shape, strip
 from thetastream.planner.keys import KeyTable, Scope

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from thetastream.durations import parse_duration
 from thetastream.options import JoinOptions
-from thetastream.planner.duration import parse_duration
 from thetastream.planner.window import Within
 from thetastream.spec import Reach
 

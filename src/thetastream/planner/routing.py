@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from thetastream.durations import SECOND
 from thetastream.errors import OptionError
 from thetastream.options import MAX_UNITS, JoinOptions
 from thetastream.planner.costs import Cost, cost, squarest
-from thetastream.planner.duration import SECOND
 from thetastream.planner.types import Family, Parallelism, decimal_size, family
 from thetastream.spec import (
     Bound,

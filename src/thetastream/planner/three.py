@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from thetastream.durations import format_duration
 from thetastream.errors import OptionError
-from thetastream.planner.duration import format_duration
 from thetastream.planner.graph import Graph
 from thetastream.planner.indexes import describe_index, index_of
 from thetastream.planner.names import Carried

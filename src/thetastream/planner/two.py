@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from thetastream.durations import format_duration
 from thetastream.planner.conjuncts import Conjunct
-from thetastream.planner.duration import format_duration
 from thetastream.planner.graph import Graph
 from thetastream.planner.indexes import describe_index, index_of
 from thetastream.planner.keys import Scope

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from thetastream.durations import DAY, FORMS, format_duration, parse_duration
 from thetastream.errors import WindowError
-from thetastream.planner.duration import DAY, FORMS, format_duration, parse_duration
 from thetastream.planner.expression import Column, Comparison
 from thetastream.planner.forms import ConstantKind, RangeForm
 from thetastream.planner.keys import Scope

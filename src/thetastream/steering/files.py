@@ -17,9 +17,13 @@ import pyarrow as pa
 from pyarrow import fs
 
 from thetastream.errors import ControlError
-
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-
+from thetastream.transport.disk import (
+    make_folder,
+    sync_folder,
+    temporary_name,
+    write_file,
+    write_new,
+)
 
 _PATTERN = "*?[]{}\\"
 """What Spark takes for more than itself in a path."""
@@ -58,20 +62,21 @@ class LocalFiles:
 
     def write(self, name: str, data: bytes | memoryview) -> None:
         path = self._root / name
-        temporary = self._temporary(path, data)
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
+        make_folder(path.parent)
+        write_file(path, data)
 
     def create(self, name: str, data: bytes) -> bool:
         path = self._root / name
-        temporary = self._temporary(path, data)
+        make_folder(path.parent)
+        temporary = temporary_name(path)
+        write_new(temporary, data)
         try:
             os.link(temporary, path)
         except FileExistsError:
             return False
         finally:
             os.unlink(temporary)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         return True
 
     def names(self, folder: str) -> list[str]:
@@ -84,31 +89,6 @@ class LocalFiles:
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(self._root / name)
-
-    def _temporary(self, path: Path, data: bytes | memoryview) -> Path:
-        _make_folder(path.parent)
-        temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
-        with os.fdopen(os.open(temporary, _NEW, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        return temporary
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it, all of them the owner's only."""
-    if not folder.is_dir():
-        _make_folder(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a name durable, not only what it names."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class ArrowFiles:

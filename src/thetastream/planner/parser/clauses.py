@@ -13,8 +13,8 @@ import sqlglot
 from sqlglot import TokenType
 from sqlglot.errors import SqlglotError
 
+from thetastream.durations import parse_duration
 from thetastream.errors import ParseError, PredicateError, WindowError
-from thetastream.planner.duration import parse_duration
 from thetastream.planner.functions import words
 from thetastream.planner.parser.expressions import PlainSpark, count_tokens
 from thetastream.planner.window import Within

@@ -21,9 +21,9 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError as SqlglotParseError
 from sqlglot.errors import SqlglotError
 
+from thetastream.durations import interval_length
 from thetastream.errors import ParseError, PredicateError, RefusedExpressionError
 from thetastream.planner import expression as tree
-from thetastream.planner.duration import interval_length
 from thetastream.planner.expression import Level
 from thetastream.planner.functions import refusal, words
 from thetastream.planner.literals import read_number

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from thetastream.durations import parse_duration
 from thetastream.errors import (
     OptionError,
     ParseError,
@@ -19,7 +20,6 @@ from thetastream.errors import (
     UnknownStreamError,
 )
 from thetastream.planner import expression as tree
-from thetastream.planner.duration import parse_duration
 from thetastream.planner.functions import AGGREGATES as OTHER_AGGREGATES
 from thetastream.planner.names import Names, suggestion
 from thetastream.planner.parser.clauses import WINDOW_CALL, Clauses, marked

@@ -1,0 +1,455 @@
+"""The client of a site: checks what comes, asks again when a link fails, and counts bytes.
+
+Whatever is asked can be asked again: a range goes on behind the last number that came, tuples by
+number likewise, and a push that was sent before keeps its numbers. So a link that fails is tried
+again, with growing pauses, until nothing has come through for `patience` seconds.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from thetastream.arrow import stretches
+from thetastream.errors import (
+    OptionError,
+    SiteChangedError,
+    SiteDataError,
+    SiteRequestError,
+)
+from thetastream.transport.addresses import Address
+from thetastream.transport.faults import FailedError, Patience, translated
+from thetastream.transport.messages import (
+    NUMBER,
+    Limits,
+    checked,
+    checksum,
+    chosen_schema,
+    numbered_schema,
+    stream_schema,
+    with_numbers,
+)
+from thetastream.transport.requests import (
+    NumbersRequest,
+    PushRequest,
+    RangeRequest,
+    parse_note,
+    to_note,
+)
+from thetastream.transport.wire import Wire
+
+PUSH_BYTES = 4 * 1024**2
+"""Arrow bytes that are pushed, and acknowledged, at a time."""
+_OVERHEAD = 1024**2
+"""Bytes of a message beyond its batch."""
+_LARGEST_ANSWER = 16 * 1024**2
+"""Bytes of a status."""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class SiteStream:
+    """A stream as a site has it."""
+
+    name: str
+    id: str
+    """Numbers mean something only together with it."""
+    time: str
+    first: int
+    """The first number that is retained."""
+    next: int
+    """The number that the next tuple will get."""
+    schema: pa.Schema | None
+
+
+class Pushed(NamedTuple):
+    """Numbers of pushed tuples, and the sequence that the next push of the writer has."""
+
+    first: int
+    rows: int
+    sequence: int
+
+
+class SiteClient:
+    """Reads from a site, and pushes to it. For one thread at a time."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        tls_roots: bytes | None = None,
+        patience: float = 60.0,
+        stall: float = 10.0,
+        limits: Limits | None = None,
+    ) -> None:
+        """`tls_roots`: certificates (PEM) to trust instead of the system's own.
+
+        `patience`: seconds after which a link that fails is given up. `stall`: seconds without a
+        byte after which a connection counts as dead.
+        """
+        where = Address.parse(address)
+        if tls_roots is not None:
+            where = replace(where, tls=True)
+        if not where.is_loopback and not (where.tls and token):
+            raise OptionError(
+                f"{where.host} is another machine: tuples and tokens go there encrypted only",
+                hint="give an address that begins with grpc+tls://, and a token",
+            )
+        self.address = where
+        self.writer = secrets.token_hex(8)
+        """The name under which this client pushes, unless another is given."""
+        self._limits = limits or Limits()
+        self._patience = patience
+        self._roots = tls_roots
+        headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
+        self._options = flight.FlightCallOptions(headers=headers)
+        self._sequence = 0
+        self._ids: dict[str, str] = {}
+        self._wire = Wire(where.host, where.port, stall=stall)
+        self._client: flight.FlightClient | None = None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._disconnect()
+        self._wire.close()
+
+    def __enter__(self) -> SiteClient:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that went to the site on the wire, so far."""
+        return self._wire.sent
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes that came from the site on the wire, so far."""
+        return self._wire.received
+
+    # -- questions ------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """How the site is doing."""
+        return self._until_answered(lambda: self._action("status"))
+
+    def health(self) -> str:
+        """What is wrong with the site at the moment; empty if nothing is."""
+        return str(self._until_answered(lambda: self._action("health")).get("problem", ""))
+
+    def stream(self, name: str, *, id: str | None = None) -> SiteStream:
+        """A stream as it is now; raises SiteChangedError if it is not the one with the id."""
+        found = self._until_answered(lambda: self._info(name))
+        expected = id or self._ids.setdefault(name, found.id)
+        if found.id != expected:
+            raise SiteChangedError(
+                f"the stream {name!r} of {self.address} has been set up anew",
+                hint="its tuples have other numbers now: what was read from it before must be"
+                " read again",
+            )
+        return found
+
+    # -- tuples ---------------------------------------------------------------------------------
+
+    def read(
+        self,
+        stream: str,
+        start: int,
+        stop: int,
+        *,
+        columns: list[str] | None = None,
+        where: object = None,
+        compression: str | None = "lz4",
+        id: str | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Chosen columns of the tuples from `start` up to `stop` that a filter keeps.
+
+        Their numbers are the first column. Every number of the range has been looked at when this
+        ends without an error.
+        """
+        if start == stop:
+            return
+        schema, id = self._expected(stream, columns, id)
+        # Numbers without gaps need not travel, unless there is nothing else.
+        numbered = where is not None or columns == []
+        expected = schema if numbered else pa.schema(list(schema)[1:])
+        patience = Patience(self._patience, self.address)
+        at = start
+        while at < stop:
+            request = RangeRequest(
+                stream, at, stop, id, columns, where, compression, numbered=numbered
+            )
+            try:
+                for part, note in self._get(request.to_bytes(), expected, "start", "stop"):
+                    if note["start"] != at or not at < note["stop"] <= stop:
+                        raise FailedError("the site leaves out tuples", damaged=True)
+                    batch = part if numbered else _numbered(part, at, note["stop"])
+                    _check_numbers(batch, at, note["stop"])
+                    at = note["stop"]
+                    patience.progressed()
+                    if batch.num_rows:
+                        yield batch
+                if at < stop:
+                    raise FailedError("the answer ends too early", damaged=True)
+            except FailedError as error:
+                self._pause(patience, error)
+
+    def fetch(
+        self,
+        stream: str,
+        numbers: npt.NDArray[np.int64],
+        *,
+        columns: list[str] | None = None,
+        compression: str | None = "lz4",
+        id: str | None = None,
+    ) -> pa.Table:
+        """The tuples with these numbers, each once, by ascending number."""
+        wanted = np.unique(np.asarray(numbers, dtype=np.int64))
+        schema, id = self._expected(stream, columns, id)
+        patience = Patience(self._patience, self.address)
+        found: list[pa.RecordBatch] = []
+        while len(wanted):
+            part = wanted[: self._limits.numbers]
+            request = NumbersRequest(stream, part, id, columns, compression)
+            try:
+                for batch, _ in self._get(request.to_bytes(), schema, "rows"):
+                    got = batch.column(0).to_numpy(zero_copy_only=False)
+                    if not len(got) or not np.array_equal(got, wanted[: len(got)]):
+                        raise FailedError("the site answers with other tuples", damaged=True)
+                    found.append(batch)
+                    wanted, part = wanted[len(got) :], part[len(got) :]
+                    patience.progressed()
+                if len(part):
+                    raise FailedError("the answer ends too early", damaged=True)
+            except FailedError as error:
+                self._pause(patience, error)
+        return pa.Table.from_batches(found, schema)
+
+    def push(
+        self,
+        stream: str,
+        data: pa.Table | pa.RecordBatch,
+        *,
+        writer: str | None = None,
+        sequence: int | None = None,
+    ) -> Pushed:
+        """Store tuples at the site, each exactly once; durable when this returns.
+
+        A program that may itself be restarted gives a writer's name of its own and a sequence
+        that it remembers; pushing the same rows again with the same sequence stores nothing.
+        """
+        if (writer is None) != (sequence is None):
+            raise OptionError("a writer without a sequence, or the reverse", hint="give both")
+        place = self._sequence if sequence is None else sequence
+        batches = [data] if isinstance(data, pa.RecordBatch) else data.to_batches()
+        pieces = [
+            batch.slice(start, stop - start)
+            for batch in batches
+            for start, stop in stretches(batch, PUSH_BYTES)
+        ]
+        if not pieces:
+            raise OptionError("there is nothing to push", hint="give at least one row")
+        name = writer or self.writer
+        patience = Patience(self._patience, self.address)
+        first: int | None = None
+        done = 0
+        while done < len(pieces):
+            request = PushRequest(stream, name, place + done)
+            try:
+                for number, rows in self._put(request, pieces[done:]):
+                    if rows != pieces[done].num_rows:
+                        raise FailedError("the site acknowledges other rows", damaged=True)
+                    first = number if first is None else first
+                    done += 1
+                    patience.progressed()
+            except FailedError as error:
+                self._pause(patience, error)
+        if sequence is None:
+            self._sequence = place + len(pieces)
+        assert first is not None, "every piece has been acknowledged"
+        return Pushed(first, sum(piece.num_rows for piece in pieces), place + len(pieces))
+
+    # -- one attempt ----------------------------------------------------------------------------
+
+    def _get(
+        self, ticket: bytes, schema: pa.Schema, *names: str
+    ) -> Iterator[tuple[pa.RecordBatch, dict[str, int]]]:
+        """Batches that are fit for use, with their notes."""
+        with translated(self.address), self._wire.awaited():
+            reader = self._connected().do_get(flight.Ticket(ticket), self._options)
+        try:
+            while True:
+                with translated(self.address), self._wire.awaited():
+                    try:
+                        chunk = reader.read_chunk()
+                    except StopIteration:
+                        return
+                if chunk.data is None or chunk.app_metadata is None:
+                    raise FailedError("the site answers without a checksum", damaged=True)
+                yield self._checked(chunk.data, chunk.app_metadata, schema, names)
+        finally:
+            # What is left of an answer that nobody wants must not come.
+            reader.cancel()
+
+    def _checked(
+        self, batch: pa.RecordBatch, metadata: pa.Buffer, schema: pa.Schema, names: tuple[str, ...]
+    ) -> tuple[pa.RecordBatch, dict[str, int]]:
+        try:
+            note = parse_note(metadata.to_pybytes(), "crc", *names)
+            return checked(batch, schema, crc=note["crc"], limits=self._limits), note
+        except (SiteDataError, SiteRequestError) as error:
+            # A request is wrong when the site says so; here it is the answer.
+            raise FailedError(error.what, damaged=True) from None
+
+    def _put(self, request: PushRequest, pieces: list[pa.RecordBatch]) -> Iterator[tuple[int, int]]:
+        descriptor = flight.FlightDescriptor.for_command(request.to_bytes())
+        schema = stream_schema(pieces[0].schema)
+        with translated(self.address), self._wire.awaited():
+            writer, answers = self._connected().do_put(descriptor, schema, self._options)
+        ended = False
+        try:
+            for piece in pieces:
+                plain = pa.RecordBatch.from_arrays(piece.columns, schema=schema)
+                note = pa.py_buffer(to_note(crc=checksum(plain)))
+                with translated(self.address), self._wire.awaited():
+                    try:
+                        writer.write_with_metadata(plain, note)
+                    except (flight.FlightError, pa.ArrowException, OSError):
+                        # The reason is known only when the call is closed.
+                        ended = True
+                        writer.close()
+                        raise
+                    answer = answers.read()
+                    if answer is None:
+                        ended = True
+                        writer.close()
+                        raise FailedError("the site did not acknowledge a push")
+                try:
+                    found = parse_note(answer.to_pybytes(), "first", "rows")
+                except SiteRequestError as error:
+                    raise FailedError(error.what, damaged=True) from None
+                yield found["first"], found["rows"]
+        finally:
+            if not ended:
+                with translated(self.address), self._wire.awaited():
+                    writer.close()
+
+    def _action(self, name: str) -> dict[str, Any]:
+        with translated(self.address), self._wire.awaited():
+            results = self._connected().do_action(flight.Action(name, b""), self._options)
+            data = b"".join(result.body.to_pybytes() for result in results)
+        try:
+            if len(data) > _LARGEST_ANSWER:
+                raise ValueError
+            found = json.loads(data)
+            if not isinstance(found, dict):
+                raise TypeError
+        except (ValueError, TypeError, RecursionError):
+            raise FailedError("the answer is not the one of a site", damaged=True) from None
+        return found
+
+    def _info(self, name: str) -> SiteStream:
+        streams = self._action("status").get("streams")
+        if not isinstance(streams, dict):
+            raise FailedError("the answer is not the one of a site", damaged=True)
+        if name not in streams:
+            raise SiteRequestError(
+                f"the site {self.address} has no stream {name!r}",
+                hint=f"its streams are {', '.join(map(str, streams))}"[:500],
+            )
+        found = streams[name]
+        try:
+            encoded = found["schema"]
+            schema = None
+            if encoded is not None:
+                raw = pa.py_buffer(base64.b64decode(encoded, validate=True))
+                schema = stream_schema(pa.ipc.read_schema(raw))
+            first, following = found["first"], found["next"]
+            if not 0 <= int(first) <= int(following):
+                raise ValueError
+            return SiteStream(
+                name, str(found["id"]), str(found["time"]), int(first), int(following), schema
+            )
+        except (KeyError, TypeError, ValueError, OSError, pa.ArrowException, SiteRequestError):
+            raise FailedError("the answer is not the one of a site", damaged=True) from None
+
+    def _expected(
+        self, stream: str, columns: list[str] | None, id: str | None
+    ) -> tuple[pa.Schema, str]:
+        """The schema that answers must have, and the stream's id."""
+        info = self.stream(stream, id=id)
+        if info.schema is None:
+            raise SiteRequestError(f"the stream {stream!r} has no tuples yet", hint="wait")
+        return numbered_schema(chosen_schema(info.schema, columns)), info.id
+
+    # -- the connection -------------------------------------------------------------------------
+
+    def _connected(self) -> flight.FlightClient:
+        if self._client is None:
+            scheme = "grpc+tls" if self.address.tls else "grpc"
+            more: dict[str, Any] = {}
+            if self.address.tls:
+                # The relay's own address is in no certificate.
+                more["override_hostname"] = self.address.host
+                if self._roots is not None:
+                    more["tls_root_certs"] = self._roots
+            self._client = flight.FlightClient(
+                f"{scheme}://127.0.0.1:{self._wire.port}",
+                generic_options=[
+                    # A connection that another client has broken must not be shared.
+                    ("grpc.use_local_subchannel_pool", 1),
+                    ("grpc.max_receive_message_length", self._limits.batch_bytes + _OVERHEAD),
+                ],
+                **more,
+            )
+        return self._client
+
+    def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        self._wire.cut()
+        if client is not None:
+            client.close()
+
+    def _until_answered(self, ask: Callable[[], Answer]) -> Answer:
+        patience = Patience(self._patience, self.address)
+        while True:
+            try:
+                return ask()
+            except FailedError as error:
+                self._pause(patience, error)
+
+    def _pause(self, patience: Patience, error: FailedError) -> None:
+        # A connection that has failed is not used again: it may be half open.
+        self._disconnect()
+        patience.failed(error)
+
+
+def _numbered(batch: pa.RecordBatch, start: int, stop: int) -> pa.RecordBatch:
+    if batch.num_rows != stop - start:
+        raise FailedError("the site leaves out tuples", damaged=True)
+    return with_numbers(batch, start)
+
+
+def _check_numbers(batch: pa.RecordBatch, start: int, stop: int) -> None:
+    """The numbers ascend and lie in what the batch is said to cover."""
+    numbers = batch.column(NUMBER).to_numpy(zero_copy_only=False)
+    if len(numbers) and (
+        batch.column(NUMBER).null_count
+        or numbers[0] < start
+        or numbers[-1] >= stop
+        or bool(np.any(np.diff(numbers) <= 0))
+    ):
+        raise FailedError("the site numbers tuples wrongly", damaged=True)

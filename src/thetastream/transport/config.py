@@ -1,0 +1,227 @@
+"""The file that says what a site keeps and where it listens.
+
+dir = "/var/lib/rides-site"
+listen = "127.0.0.1:8815"
+retain = "2 hours"
+token_file = "/etc/rides-site/token"
+
+[streams.rides]
+time = "pickup_at"
+folder = "/data/rides"
+
+[streams.tips]
+time = "paid_at"
+push = true
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from thetastream.durations import parse_duration
+from thetastream.errors import OptionError, WindowError
+from thetastream.sizes import parse_size
+from thetastream.transport.addresses import Address, read_secret, read_token
+from thetastream.transport.messages import Limits
+
+LISTEN = "127.0.0.1:8815"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+"""Names of streams are names of folders, too."""
+_KEYS = ("dir", "listen", "retain", "token_file", "tls_cert", "tls_key", "limits", "streams")
+_SOURCES = ("folder", "push", "topic")
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """One stream: its event time, and where its tuples come from."""
+
+    name: str
+    time: str
+    folder: Path | None = None
+    """Where Parquet files appear; None if tuples are pushed."""
+
+
+@dataclass(frozen=True)
+class SiteConfig:
+    """All that a site needs to know. Secrets are not shown."""
+
+    dir: Path
+    address: Address
+    streams: Mapping[str, StreamConfig]
+    retain: int | None = None
+    """Microseconds; None for ever."""
+    token: str | None = field(default=None, repr=False)
+    tls_cert: bytes | None = field(default=None, repr=False)
+    tls_key: bytes | None = field(default=None, repr=False)
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if self.address.tls != (self.tls_cert is not None and self.tls_key is not None):
+            raise OptionError("TLS needs a certificate and its key", hint="give both, or neither")
+        lacking = [
+            name
+            for name, value in (("token_file", self.token), ("tls_cert and tls_key", self.tls_key))
+            if value is None
+        ]
+        if lacking and not self.address.is_loopback:
+            raise OptionError(
+                f"{self.address.host} can be reached from other machines, and the site has no"
+                f" {' and no '.join(lacking)}",
+                hint=f"add {', '.join(lacking)}, or listen on 127.0.0.1",
+            )
+
+
+def load(file: Path) -> SiteConfig:
+    """The site in a TOML file; raises OptionError with what is wrong and what to do."""
+    try:
+        raw = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise OptionError(f"there is no file {file}", hint="give the path of a site's file") from (
+            None
+        )
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"{file} cannot be read: {error}", hint="give a text file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise OptionError(
+            f"{file} is not valid TOML: {error}", hint='write name = "value" lines'
+        ) from None
+    return _Reader(file, raw).config()
+
+
+class _Reader:
+    """Reads a site's values, and refuses names that it does not know."""
+
+    def __init__(self, file: Path, raw: dict[str, Any]) -> None:
+        self._file = file
+        self._raw = raw
+
+    def config(self) -> SiteConfig:
+        raw = self._raw
+        self._no_others(raw, _KEYS, "the site")
+        streams = self._table(raw, "streams")
+        if not streams:
+            raise self._error("the site has no streams", "add a table [streams.rides]")
+        cert, key = self._path(raw, "tls_cert"), self._path(raw, "tls_key")
+        if (cert is None) != (key is None):
+            raise self._error(
+                f"the site has no {'tls_cert' if cert is None else 'tls_key'}",
+                "give both tls_cert and tls_key, or neither",
+            )
+        folder = self._path(raw, "dir")
+        if folder is None:
+            raise self._error("the site has no dir", 'add dir = "..."')
+        try:
+            address = Address.parse(self._text(raw, "listen", "the site", LISTEN), "listen =")
+            return SiteConfig(
+                dir=folder,
+                address=dataclasses.replace(address, tls=cert is not None),
+                streams={name: self._stream(name, value) for name, value in streams.items()},
+                retain=self._retain(),
+                token=read_token(self._path(raw, "token_file")),
+                tls_cert=None if cert is None else self._bytes(cert),
+                tls_key=None if key is None else read_secret(key, "the key"),
+                limits=self._limits(),
+            )
+        except OptionError as error:
+            if error.what.startswith(f"{self._file}: "):
+                raise
+            raise self._error(error.what, error.hint) from None
+
+    def _stream(self, name: str, raw: Any) -> StreamConfig:
+        where = f"[streams.{name}]"
+        if _NAME.fullmatch(name) is None:
+            raise self._error(
+                f"{name!r} is not a name for a stream", "use letters, digits and underscores"
+            )
+        if not isinstance(raw, dict):
+            raise self._error(f"{where} is not a table", f"write {where} and push = true")
+        self._no_others(raw, ("time", *_SOURCES), where)
+        if "push" in raw and not isinstance(raw["push"], bool):
+            raise self._error(f"push of {where} is not true or false", "write push = true")
+        given = [source for source in _SOURCES if raw.get(source)]
+        if len(given) != 1:
+            raise self._error(
+                f"{where} says {'nothing' if not given else 'more than once'} about where its"
+                " tuples come from",
+                'give one of folder = "...", push = true',
+            )
+        if given == ["topic"]:
+            raise self._error(
+                f"{where} names a Kafka topic, and no connector for Kafka is installed",
+                "let a consumer of the topic push its tuples: push = true",
+            )
+        time = self._text(raw, "time", where)
+        return StreamConfig(name, time, self._path(raw, "folder", where))
+
+    def _retain(self) -> int | None:
+        if "retain" not in self._raw:
+            return None
+        try:
+            return parse_duration(self._raw["retain"], "retain")
+        except WindowError as error:
+            raise self._error(error.what, error.hint) from None
+
+    def _limits(self) -> Limits:
+        raw = self._table(self._raw, "limits")
+        known = {item.name for item in dataclasses.fields(Limits)}
+        self._no_others(raw, tuple(sorted(known)), "[limits]")
+        values = {}
+        for name, value in raw.items():
+            size = name.endswith("_bytes")
+            number = parse_size(value, name) if size else value
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise self._error(
+                    f"{name} = {value!r} of [limits] is not a whole number above 0",
+                    f"write {name} = {getattr(Limits(), name)}",
+                )
+            values[name] = number
+        return Limits(**values)
+
+    # -- values ---------------------------------------------------------------------------------
+
+    def _error(self, what: str, hint: str) -> OptionError:
+        return OptionError(f"{self._file}: {what}", hint=hint)
+
+    def _no_others(self, raw: dict[str, Any], known: tuple[str, ...], where: str) -> None:
+        for name in raw:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else ""
+                names = f"the options are {', '.join(known)}"
+                raise self._error(f"{where} has no option {name!r}", hint or names)
+
+    def _text(self, raw: dict[str, Any], name: str, where: str, *default: str) -> str:
+        if name not in raw:
+            if default:
+                return default[0]
+            raise self._error(f"{where} has no {name}", f'add {name} = "..."')
+        if not isinstance(raw[name], str):
+            raise self._error(f"{name} of {where} is not a string", f'write {name} = "..."')
+        return str(raw[name])
+
+    def _table(self, raw: dict[str, Any], name: str) -> dict[str, Any]:
+        value = raw.get(name, {})
+        if not isinstance(value, dict):
+            raise self._error(f"{name} is not a table", f"write [{name}]")
+        return value
+
+    def _path(self, raw: dict[str, Any], name: str, where: str = "the site") -> Path | None:
+        """Paths are relative to the file's own folder."""
+        if name not in raw:
+            return None
+        return self._file.resolve().parent / self._text(raw, name, where)
+
+    def _bytes(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise self._error(f"{path} cannot be read: {error.strerror}", "check the path") from (
+                None
+            )

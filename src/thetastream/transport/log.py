@@ -1,0 +1,501 @@
+"""The durable log of one stream: tuples with dense numbers from 0, which are never used twice.
+
+    floor             the first number that is not forgotten (JSON)
+    taken             names of files that are wholly taken in, a line each
+    *-*-*.arrow       sealed files, oldest first
+    journal-…         what has come since
+
+An append is durable when it returns. When a journal is large or old enough it is sealed: first the
+Arrow file is written, then the journal that follows, then the old journal goes; a crash between any
+two of these leaves a state that the next start understands. No network here, and no clock: the
+caller says what time it is.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from thetastream.arrow import concat, stretches
+from thetastream.errors import ForgottenError, SiteChangedError, SiteDataError, SiteRequestError
+from thetastream.transport.disk import append_durably, make_folder, sync_folder, write_file
+from thetastream.transport.filters import Filter
+from thetastream.transport.journal import PREFIX, Entry, Head, Journal, Writer
+from thetastream.transport.messages import (
+    chosen_schema,
+    numbered,
+    stream_schema,
+    with_numbers,
+)
+from thetastream.transport.segments import BATCH_ROWS, Segment
+
+MAX_OPEN = 100
+"""Sealed files of a stream that are open at the same time."""
+MAX_WRITERS = 1_000
+"""Writers whose last push is remembered; the one that has been silent for longest goes first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """When a log seals its journal, and when it forgets."""
+
+    retain: int | None = None
+    """Microseconds for which a tuple is kept after it was taken in; None for ever."""
+    seal_bytes: int = 32 * 1024**2
+    seal_after: int | None = None
+    """Microseconds after which a journal is sealed even if it is small: files are forgotten whole.
+    None: only its size counts."""
+    message_bytes: int = 1024**2
+    """Arrow bytes of one batch that is read, unless a single tuple is larger."""
+
+
+class Piece(NamedTuple):
+    """What was found among the tuples from `start` up to `stop`; their numbers come first."""
+
+    start: int
+    stop: int
+    batch: pa.RecordBatch
+
+
+class Log:
+    """The tuples of one stream, on disk."""
+
+    def __init__(self, folder: Path, options: LogOptions | None = None) -> None:
+        """Open the log, or create it; raises SiteDataError if tuples have been lost."""
+        self._folder = folder
+        self._options = options or LogOptions()
+        self._lock = threading.RLock()
+        make_folder(folder)
+        self._floor = self._read_floor()
+        self._taken = self._read_taken()
+        self._new_names: list[str] = []
+        self._segments = self._read_segments()
+        self._newest = {segment.first: segment.newest() for segment in self._segments}
+        self._journal, entries = self._read_journal()
+        head = self._journal.head
+        self.id = head.id
+        """Made when the log was created: numbers mean something only together with it."""
+        self.problem = ""
+        """What went wrong with the files last, for the status."""
+        self._schema = head.schema
+        self._writers = dict(head.writers)
+        self._partial = dict(head.partial)
+        self._entries: list[Entry] = []
+        self._open: list[Segment] = []
+        self._next = head.first
+        for entry in entries:
+            self._remember(entry)
+
+    # -- what there is --------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The stream's columns; None before the first tuple."""
+        return self._schema
+
+    @property
+    def first(self) -> int:
+        """The first number that is retained."""
+        return self._floor
+
+    @property
+    def next(self) -> int:
+        """The number that the next tuple will get."""
+        return self._next
+
+    def size(self) -> int:
+        """Bytes on disk."""
+        with self._lock:
+            return self._journal.size + sum(segment.size for segment in self._segments)
+
+    def files(self) -> int:
+        """How many sealed files there are."""
+        return len(self._segments)
+
+    def is_taken(self, name: str) -> bool:
+        """Whether a file is wholly taken in."""
+        return name in self._taken
+
+    def partly_taken(self, name: str) -> tuple[int, int]:
+        """Rows of a file that are taken in already, and the file's size then; 0, 0 if none are."""
+        return self._partial.get(name, (0, 0))
+
+    # -- to add ---------------------------------------------------------------------------------
+
+    def append(
+        self, batch: pa.RecordBatch, *, at: int, writer: str = "", sequence: int = 0
+    ) -> tuple[int, int]:
+        """Store a batch durably; its first number, and how many tuples.
+
+        A batch that the writer has sent before, by its sequence, keeps its numbers and is not
+        stored again.
+        """
+        note: dict[str, Any] = {"at": at}
+        with self._lock:
+            if writer:
+                known = self._writers.get(writer)
+                if known is not None and sequence == known.sequence:
+                    if known.rows != batch.num_rows:
+                        raise SiteRequestError(
+                            f"push {sequence} of writer {writer!r} had {known.rows:,} rows before",
+                            hint="use a new sequence for new rows",
+                        )
+                    return known.first, known.rows
+                if known is not None and sequence < known.sequence:
+                    raise SiteRequestError(
+                        f"writer {writer!r} sends push {sequence} after {known.sequence}",
+                        hint="count pushes upwards; two programs need two names of writers",
+                    )
+                note |= {"writer": writer, "sequence": sequence}
+            return self._append(note, batch), batch.num_rows
+
+    def append_of_file(
+        self, batch: pa.RecordBatch, *, at: int, name: str, upto: int, size: int, complete: bool
+    ) -> int:
+        """Store rows of a file, and in the same step that they are taken in; the first number."""
+        note = {"at": at, "file": name, "upto": upto, "size": size, "complete": complete}
+        with self._lock:
+            if name in self._taken or upto - batch.num_rows != self.partly_taken(name)[0]:
+                raise ValueError(f"rows of {name} are taken in twice or not in order")
+            return self._append(note, batch)
+
+    def _append(self, note: dict[str, Any], batch: pa.RecordBatch) -> int:
+        if self._schema is None:
+            self._begin(stream_schema(batch.schema))
+        entry = Entry(self._next, note, batch)
+        self._journal.append(entry.first, note, batch)
+        self._remember(entry)
+        if self._journal.size >= self._options.seal_bytes:
+            try:
+                self.seal()
+            except OSError as error:
+                # The entry is stored, whatever becomes of this; the next append tries again.
+                self.problem = f"the journal cannot be sealed: {error}"
+        return entry.first
+
+    def _begin(self, schema: pa.Schema) -> None:
+        """Fix the columns of a stream that has had no tuples."""
+        head = replace(self._journal.head, schema=schema)
+        self._journal.close()
+        self._journal = Journal.create(self._folder, head)
+        self._schema = schema
+
+    def _remember(self, entry: Entry) -> None:
+        """Make a stored entry visible."""
+        note = entry.note
+        if "writer" in note:
+            # Taken out first, so that the order is that of the last pushes.
+            self._writers.pop(note["writer"], None)
+            self._writers[note["writer"]] = Writer(
+                note["sequence"], entry.first, entry.batch.num_rows
+            )
+            while len(self._writers) > MAX_WRITERS:
+                del self._writers[next(iter(self._writers))]
+        if "file" in note:
+            if note["complete"]:
+                self._partial.pop(note["file"], None)
+                self._taken.add(note["file"])
+                self._new_names.append(note["file"])
+            else:
+                self._partial[note["file"]] = (note["upto"], note["size"])
+        if entry.batch.num_rows:
+            self._entries.append(entry)
+        self._next = entry.first + entry.batch.num_rows
+
+    # -- to seal and to forget ------------------------------------------------------------------
+
+    def maintain(self, now: int) -> None:
+        """Seal a journal that is old, and forget what is past the retention, in whole files."""
+        with self._lock:
+            age = self._options.seal_after
+            if self._entries and age is not None and self._entries[0].note["at"] + age <= now:
+                self.seal()
+            retain = self._options.retain
+            if retain is None:
+                return
+            old = 0
+            while (
+                old < len(self._segments) and self._newest[self._segments[old].first] + retain < now
+            ):
+                old += 1
+            if old:
+                self._forget(self._segments[:old])
+
+    def seal(self) -> None:
+        """Turn the journal into an Arrow file and begin another."""
+        with self._lock:
+            if not self._entries:
+                return
+            newest = self._entries[-1].note["at"]
+            segment = Segment.write(
+                self._folder,
+                self._entries[0].first,
+                [entry.batch for entry in self._entries],
+                newest=newest,
+            )
+            try:
+                self._write_taken()
+                head = Head(self.id, self._next, self._schema, self._writers, self._partial)
+                journal = Journal.create(self._folder, head)
+            except BaseException:
+                # The journal goes on, so nothing else may hold its tuples.
+                segment.path.unlink(missing_ok=True)
+                raise
+            old, self._journal = self._journal, journal
+            self._segments = [*self._segments, segment]
+            self._newest[segment.first] = newest
+            self._entries = []
+            self.problem = ""
+            old.close()
+            old.path.unlink(missing_ok=True)
+            sync_folder(self._folder)
+
+    def _forget(self, segments: Sequence[Segment]) -> None:
+        self._floor = segments[-1].stop
+        self._segments = self._segments[len(segments) :]
+        self._open = [one for one in self._open if one not in segments]
+        # The floor first: a file that is missing above it has been lost, not forgotten.
+        write_file(self._folder / "floor", json.dumps({"floor": self._floor}).encode())
+        for segment in segments:
+            segment.path.unlink(missing_ok=True)
+            del self._newest[segment.first]
+        sync_folder(self._folder)
+
+    def close(self) -> None:
+        """Close the journal; everything is durable already."""
+        with self._lock:
+            self._journal.close()
+
+    # -- to read --------------------------------------------------------------------------------
+
+    def read(
+        self,
+        start: int,
+        stop: int,
+        *,
+        columns: list[str] | None = None,
+        where: Filter | None = None,
+    ) -> Iterator[Piece]:
+        """The chosen columns of tuples `start` up to `stop` that a filter keeps, in pieces.
+
+        The pieces cover the range without a gap, also where nothing is kept.
+        """
+        if start > stop or start < 0:
+            raise SiteRequestError(
+                f"there is no range of numbers {start} to {stop}", hint="give the smaller one first"
+            )
+        return self._read(self._snapshot(start, stop), start, stop, columns, where)
+
+    def _read(
+        self,
+        parts: list[Segment | Entry],
+        start: int,
+        stop: int,
+        columns: list[str] | None,
+        where: Filter | None,
+    ) -> Iterator[Piece]:
+        if self._schema is None:
+            return
+        names = chosen_schema(self._schema, columns).names
+        for first, batch in self._batches(parts, start, stop):
+            if where is None:
+                chosen = with_numbers(batch.select(names), first)
+            else:
+                mask = where(batch)
+                numbers = np.arange(first, first + batch.num_rows, dtype=np.int64)
+                kept = pa.array(numbers).filter(mask)
+                chosen = numbered(batch.select(names).filter(mask), kept)
+            yield from self._pieces(chosen, first, first + batch.num_rows)
+
+    def fetch(
+        self, numbers: npt.NDArray[np.int64], *, columns: list[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The tuples with these numbers, which ascend, each once; their numbers come first."""
+        if len(numbers) == 0:
+            return iter(())
+        if int(numbers[0]) < 0 or bool(np.any(np.diff(numbers) <= 0)):
+            raise SiteRequestError("the numbers do not ascend", hint="sort them, each once")
+        parts = self._snapshot(int(numbers[0]), int(numbers[-1]) + 1)
+        return self._fetch(parts, numbers, columns)
+
+    def _fetch(
+        self,
+        parts: list[Segment | Entry],
+        numbers: npt.NDArray[np.int64],
+        columns: list[str] | None,
+    ) -> Iterator[pa.RecordBatch]:
+        assert self._schema is not None, "numbers below next exist only with a schema"
+        names = chosen_schema(self._schema, columns).names
+        for first, batch in self._batches(parts, int(numbers[0]), int(numbers[-1]) + 1):
+            begin, end = np.searchsorted(numbers, [first, first + batch.num_rows])
+            wanted = numbers[begin:end]
+            if len(wanted):
+                rows = batch.select(names).take(pa.array(wanted - first))
+                found = numbered(rows, pa.array(wanted))
+                for piece in self._pieces(found, first, first + batch.num_rows):
+                    yield piece.batch
+
+    def _snapshot(self, start: int, stop: int) -> list[Segment | Entry]:
+        """What holds the range now; later appends and forgetting do not change it."""
+        with self._lock:
+            if start < self._floor:
+                raise ForgottenError(
+                    f"tuple {start} has been forgotten: {self._floor} is the first that is kept",
+                    hint="raise the site's retain, or read sooner",
+                )
+            if stop > self._next:
+                raise SiteChangedError(
+                    f"tuple {stop - 1} is not there: the next one will be {self._next}",
+                    hint="if it was there before, the site has lost its disk or an older copy of"
+                    " it was restored: what was read from it since must be read again",
+                )
+            everything: list[Segment | Entry] = [*self._segments, *self._entries]
+        return [part for part in everything if _stop(part) > start and part.first < stop]
+
+    def _pieces(self, batch: pa.RecordBatch, start: int, stop: int) -> Iterator[Piece]:
+        """The batch in pieces that one message can hold; between them they cover the range."""
+        cuts = list(stretches(batch, self._options.message_bytes))
+        numbers = batch.column(0)
+        for place, (begin, end) in enumerate(cuts):
+            upto = stop if place == len(cuts) - 1 else numbers[end].as_py()
+            yield Piece(start, upto, batch.slice(begin, end - begin))
+            start = upto
+        if start < stop:
+            yield Piece(start, stop, batch.slice(0, 0))
+
+    def _batches(
+        self, parts: Sequence[Segment | Entry], start: int, stop: int
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The tuples of the range in their order, each batch with its first number.
+
+        Small entries come together: pushes may have been of a row each.
+        """
+        group: list[pa.RecordBatch] = []
+        first = rows = 0
+        for part in parts:
+            if isinstance(part, Segment):
+                self._use(part)
+                yield from part.batches(start, stop)
+                continue
+            begin, end = max(start, part.first), min(stop, _stop(part))
+            if not group:
+                first = begin
+            group.append(part.batch.slice(begin - part.first, end - begin))
+            rows += end - begin
+            if rows >= BATCH_ROWS:
+                yield first, concat(group)
+                group, rows = [], 0
+        if group:
+            yield first, concat(group)
+
+    def _use(self, segment: Segment) -> None:
+        """Keep only so many files open; who still reads one keeps what it has of it."""
+        with self._lock:
+            self._open = [one for one in self._open if one is not segment]
+            while len(self._open) >= MAX_OPEN:
+                self._open.pop(0).release()
+            self._open.append(segment)
+
+    # -- to begin where a process before this one has stopped -------------------------------------
+
+    def _read_floor(self) -> int:
+        path = self._folder / "floor"
+        try:
+            return int(json.loads(path.read_bytes())["floor"])
+        except FileNotFoundError:
+            return 0
+        except (OSError, ValueError, KeyError, TypeError):
+            raise self._lost(f"{path} cannot be read") from None
+
+    def _read_segments(self) -> list[Segment]:
+        found = []
+        for path in sorted(self._folder.iterdir()):
+            if path.name.startswith("."):
+                # What was being written when a process ended.
+                path.unlink()
+                continue
+            segment = Segment.at(path)
+            if segment is not None and segment.stop <= self._floor:
+                path.unlink()
+            elif segment is not None:
+                found.append(segment)
+        expected = self._floor
+        for segment in found:
+            if segment.first != expected:
+                raise self._lost(f"the file that begins with tuple {expected} is missing")
+            expected = segment.stop
+        return found
+
+    def _read_journal(self) -> tuple[Journal, list[Entry]]:
+        sealed = self._segments[-1].stop if self._segments else self._floor
+        paths = sorted(self._folder.glob(f"{PREFIX}*"))
+        if not paths:
+            if self._segments or self._floor:
+                raise self._lost("the journal is missing")
+            return Journal.create(self._folder, Head(secrets.token_hex(16), 0)), []
+        journal, entries = Journal.recover(paths[-1])
+        if journal.head.first == sealed:
+            for old in paths[:-1]:
+                old.unlink()
+            return journal, entries
+        if not self._segments or journal.head.first != self._segments[-1].first:
+            raise self._lost(f"the tuples from {sealed} to {journal.head.first - 1} are missing")
+        return self._replace_sealed(journal, entries, sealed), []
+
+    def _replace_sealed(self, old: Journal, entries: list[Entry], sealed: int) -> Journal:
+        """The journal after one that was sealed just before the process ended."""
+        end = entries[-1].first + entries[-1].batch.num_rows if entries else old.head.first
+        if end != sealed:
+            raise self._lost(f"{old.path} and the file that was made of it differ")
+        head = old.head
+        self._writers, self._partial = dict(head.writers), dict(head.partial)
+        self._entries = []
+        for entry in entries:
+            self._remember(entry)
+        self._write_taken()
+        following = Head(head.id, sealed, head.schema, self._writers, self._partial)
+        journal = Journal.create(self._folder, following)
+        old.close()
+        old.path.unlink()
+        sync_folder(self._folder)
+        return journal
+
+    def _read_taken(self) -> set[str]:
+        try:
+            lines = (self._folder / "taken").read_bytes().splitlines()
+        except FileNotFoundError:
+            return set()
+        # A torn line is of a file that the journal still knows.
+        return {
+            json.loads(line[9:]) for line in lines if line[:9] == b"%08x " % zlib.crc32(line[9:])
+        }
+
+    def _write_taken(self) -> None:
+        """Make durable which files the journal's entries complete, before it goes."""
+        if not self._new_names:
+            return
+        texts = [json.dumps(name).encode() for name in self._new_names]
+        # An empty line first: the end of the file may be torn.
+        data = b"\n" + b"".join(b"%08x %b\n" % (zlib.crc32(text), text) for text in texts)
+        append_durably(self._folder / "taken", data)
+        self._new_names = []
+
+    def _lost(self, what: str) -> SiteDataError:
+        return SiteDataError(
+            f"the log in {self._folder} is not complete: {what}",
+            hint="restore the site's folder, or remove it and take everything in again",
+        )
+
+
+def _stop(part: Segment | Entry) -> int:
+    return part.stop if isinstance(part, Segment) else part.first + int(part.batch.num_rows)

@@ -1,0 +1,180 @@
+"""A site without its network: the logs of its streams, what fills them, and how it is doing."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import threading
+import time
+from contextlib import nullcontext
+from typing import Any
+
+import pyarrow as pa
+
+from thetastream.errors import SiteChangedError, SiteError, SiteRequestError
+from thetastream.transport.config import SiteConfig
+from thetastream.transport.disk import make_folder
+from thetastream.transport.log import Log, LogOptions
+from thetastream.transport.messages import checked, stream_schema
+from thetastream.transport.sources import FolderSource, check_time
+from thetastream.version import VERSION
+
+INTERVAL = 0.5
+"""Seconds between two looks at folders and at what is to be forgotten."""
+_SHARES = 10
+"""Files over which a stream's retention is spread, at least: they are forgotten whole."""
+
+
+class Site:
+    """The streams of one site, open in this process and in no other."""
+
+    def __init__(self, config: SiteConfig) -> None:
+        """Opens or creates the site's folder; raises SiteError if it is in use or damaged."""
+        self.config = config
+        make_folder(config.dir)
+        self._lock = _locked(config)
+        retain = config.retain
+        options = LogOptions(
+            retain=retain,
+            seal_after=None if retain is None else retain // _SHARES,
+            message_bytes=config.limits.message_bytes,
+        )
+        self.logs = {name: Log(config.dir / name, options) for name in config.streams}
+        self._sources = {
+            stream.name: FolderSource(
+                self.logs[stream.name], stream.folder, stream.time, config.limits
+            )
+            for stream in config.streams.values()
+            if stream.folder is not None
+        }
+        for name, log in self.logs.items():
+            if log.schema is not None:
+                check_time(log.schema, config.streams[name].time)
+        self._pushing = threading.Lock()
+        self._started = time.time()
+        self._problem = ""
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="site", daemon=True)
+
+    def start(self) -> None:
+        """Begin to take files in and to forget."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, and let another process open the folder."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for log in self.logs.values():
+            log.close()
+        os.close(self._lock)
+
+    def log(self, stream: str, expected: str | None = None) -> Log:
+        """The log of a stream, if it is the one that the caller knows by its id."""
+        found = self.logs.get(stream)
+        if found is None:
+            raise SiteRequestError(
+                f"the site has no stream {stream[:80]!r}",
+                hint=f"its streams are {', '.join(self.logs)}",
+            )
+        if expected is not None and expected != found.id:
+            raise SiteChangedError(
+                f"the stream {stream!r} of this site has been set up anew",
+                hint="its tuples have other numbers now: what was read from it before must be"
+                " read again",
+            )
+        return found
+
+    def push(
+        self, stream: str, batch: pa.RecordBatch, *, crc: int | None, writer: str, sequence: int
+    ) -> tuple[int, int]:
+        """Check and store a batch; its first number, and how many tuples."""
+        log = self.log(stream)
+        if stream in self._sources:
+            raise SiteRequestError(
+                f"the stream {stream!r} takes its tuples from a folder",
+                hint="put files there, or give it push = true in the site's file",
+            )
+        limits = self.config.limits
+        # Two first pushes must not both decide the columns.
+        with self._pushing if log.schema is None else nullcontext():
+            schema = log.schema
+            if schema is None:
+                schema = stream_schema(batch.schema)
+                check_time(schema, self.config.streams[stream].time)
+            batch = checked(batch, schema, crc=crc, limits=limits)
+            return log.append(batch, at=_now(), writer=writer, sequence=sequence)
+
+    def status(self) -> dict[str, Any]:
+        """How the site is doing, as JSON takes it."""
+        return {
+            "version": VERSION,
+            "seconds": round(time.time() - self._started, 3),
+            "retain": self.config.retain,
+            "problem": self.problem(),
+            "streams": {name: self._stream_status(name) for name in self.logs},
+        }
+
+    def problem(self) -> str:
+        """What is wrong at the moment; empty if nothing is."""
+        if self._problem:
+            return self._problem
+        problems = [log.problem for log in self.logs.values()]
+        problems += [source.problem for source in self._sources.values()]
+        return next(filter(None, problems), "")
+
+    def poll(self) -> None:
+        """Look at folders once, and forget what is old."""
+        for name, log in self.logs.items():
+            if name in self._sources:
+                self._sources[name].poll(_now())
+            log.maintain(_now())
+
+    def _stream_status(self, name: str) -> dict[str, Any]:
+        log = self.logs[name]
+        schema = log.schema
+        source = self._sources.get(name)
+        return {
+            "id": log.id,
+            "time": self.config.streams[name].time,
+            "source": "push" if source is None else "folder",
+            "first": log.first,
+            "next": log.next,
+            "bytes": log.size(),
+            "files": log.files(),
+            "columns": {} if schema is None else {one.name: str(one.type) for one in schema},
+            "schema": None if schema is None else _base64(schema.serialize()),
+            "refused": {} if source is None else dict(source.refused),
+        }
+
+    def _work(self) -> None:
+        while not self._ending.wait(INTERVAL):
+            try:
+                self.poll()
+                self._problem = ""
+            except (OSError, SiteError, pa.ArrowException) as error:
+                # A full disk, for example: it may have room again.
+                self._problem = str(error).splitlines()[0]
+
+
+def _locked(config: SiteConfig) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    descriptor = os.open(config.dir / "lock", flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise SiteError(
+            f"another process serves the site in {config.dir}",
+            hint="stop it first, or give this site a dir of its own",
+        ) from None
+    return descriptor
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _base64(data: pa.Buffer) -> str:
+    return base64.b64encode(data).decode("ascii")

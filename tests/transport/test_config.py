@@ -1,0 +1,132 @@
+"""A site's file: what it says, and what is refused before anything listens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from thetastream.errors import OptionError
+from thetastream.transport.addresses import TOKEN_VARIABLE, Address, read_token
+from thetastream.transport.config import SiteConfig, load
+
+TOKEN = "a-token-of-32-characters-0123456"
+STREAM = '[streams.rides]\ntime = "at"\npush = true\n'
+
+
+@pytest.fixture(autouse=True)
+def _no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "site.toml"
+    file.write_text(text)
+    return file
+
+
+def secret(path: Path, text: str = TOKEN) -> Path:
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    secret(tmp_path / "token", f"{TOKEN}\n")
+    secret(tmp_path / "key")
+    (tmp_path / "cert").write_text("c")
+    config = load(
+        write(
+            tmp_path,
+            'dir = "site"\nlisten = "0.0.0.0:9000"\nretain = "2 hours"\ntoken_file = "token"\n'
+            'tls_cert = "cert"\ntls_key = "key"\n[limits]\nrequests = 4\nbatch_bytes = "1 MB"\n'
+            '[streams.rides]\ntime = "at"\nfolder = "in"\n'
+            '[streams.tips]\ntime = "t"\npush = true\n',
+        )
+    )
+    assert config.dir == tmp_path / "site"
+    assert config.address == Address("0.0.0.0", 9000, tls=True)
+    assert config.retain == 7_200_000_000
+    assert config.token == TOKEN
+    assert (config.limits.requests, config.limits.batch_bytes) == (4, 1024**2)
+    assert config.streams["rides"].folder == tmp_path / "in"
+    assert config.streams["tips"].folder is None
+    assert TOKEN not in repr(config)
+
+
+def test_the_least_that_is_needed(tmp_path: Path) -> None:
+    config = load(write(tmp_path, f'dir = "site"\n{STREAM}'))
+    assert str(config.address) == "grpc://127.0.0.1:8815"
+    assert (config.retain, config.token) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("dir = ", "not valid TOML"),
+        (STREAM, "has no dir"),
+        ('dir = "s"', "has no streams"),
+        (f'dir = "s"\nretian = "1 hour"\n{STREAM}', "did you mean 'retain'"),
+        (f'dir = "s"\nretain = "1 month"\n{STREAM}', "no fixed length"),
+        (f'dir = "s"\nretain = 5\n{STREAM}', "no unit of time"),
+        (f'dir = "s"\nlisten = "8815"\n{STREAM}', "not a host and a port"),
+        (f'dir = "s"\nlisten = "127.0.0.1:99999"\n{STREAM}', "not a host and a port"),
+        (f'dir = "s"\ntls_cert = "c"\n{STREAM}', "has no tls_key"),
+        (f'dir = "s"\ntoken_file = "nowhere"\n{STREAM}', "cannot be read"),
+        (f'dir = "s"\n[limits]\nrequests = 0\n{STREAM}', "above 0"),
+        (f'dir = "s"\n[limits]\nrequest = 1\n{STREAM}', "did you mean 'request"),
+        ('dir = "s"\n[streams.rides]\npush = true', "has no time"),
+        ('dir = "s"\n[streams.rides]\ntime = "at"', "says nothing about where"),
+        (f'dir = "s"\n{STREAM}folder = "in"', "says more than once"),
+        ('dir = "s"\n[streams."../x"]\ntime = "at"\npush = true', "not a name for a stream"),
+        ('dir = "s"\n[streams.rides]\ntime = "at"\ntopic = "t"', "connector for Kafka"),
+        ('dir = "s"\nstreams = 3', "not a table"),
+    ],
+)
+def test_mistakes(tmp_path: Path, text: str, word: str) -> None:
+    with pytest.raises(OptionError, match=word) as error:
+        load(write(tmp_path, text))
+    assert str(error.value).startswith(f"{tmp_path / 'site.toml'}: ") or "TOML" in word
+    assert error.value.hint
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "[::]", "site.example"])
+def test_off_loopback_a_token_and_tls_are_needed(tmp_path: Path, host: str) -> None:
+    file = write(tmp_path, f'dir = "s"\nlisten = "{host}:8815"\n{STREAM}')
+    with pytest.raises(OptionError, match="no token_file and no tls_cert and tls_key"):
+        load(file)
+    secret(tmp_path / "token")
+    file = write(tmp_path, f'dir = "s"\nlisten = "{host}:8815"\ntoken_file = "token"\n{STREAM}')
+    with pytest.raises(OptionError, match="has no tls_cert and tls_key"):
+        load(file)
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "[::1]"])
+def test_on_loopback_they_are_not(tmp_path: Path, host: str) -> None:
+    config = load(write(tmp_path, f'dir = "s"\nlisten = "{host}:8815"\n{STREAM}'))
+    assert config.address.is_loopback
+
+
+def test_secrets_that_others_can_read_are_refused(tmp_path: Path) -> None:
+    file = secret(tmp_path / "token")
+    assert read_token(file) == TOKEN
+    file.chmod(0o640)
+    with pytest.raises(OptionError, match="can be read by others") as error:
+        read_token(file)
+    assert TOKEN not in str(error.value)
+
+
+def test_a_token_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    assert load(write(tmp_path, f'dir = "site"\n{STREAM}')).token == TOKEN
+    for bad in ("short", "with a space in the middle", "x" * 600):
+        monkeypatch.setenv(TOKEN_VARIABLE, bad)
+        with pytest.raises(OptionError, match="no usable token") as error:
+            read_token(None)
+        assert bad not in str(error.value)
+
+
+def test_a_config_checks_itself() -> None:
+    with pytest.raises(OptionError, match="can be reached from other machines"):
+        SiteConfig(Path("s"), Address("192.0.2.7", 1), {})
