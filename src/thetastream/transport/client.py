@@ -59,7 +59,12 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class SiteStream:
-    """A stream as a site has it."""
+    """A stream as a site has it.
+
+    >>> stream = ts.SiteStream("rides", "5f3a", "at", first=0, next=60, schema=None)
+    >>> stream.next - stream.first
+    60
+    """
 
     name: str
     id: str
@@ -73,7 +78,12 @@ class SiteStream:
 
 
 class Pushed(NamedTuple):
-    """Numbers of pushed tuples, and the sequence that the next push of the writer has."""
+    """Numbers of pushed tuples, and the sequence that the next push of the writer has.
+
+    >>> pushed = ts.Pushed(first=60, rows=40, sequence=2)
+    >>> pushed.first + pushed.rows
+    100
+    """
 
     first: int
     rows: int
@@ -81,7 +91,13 @@ class Pushed(NamedTuple):
 
 
 class SiteClient:
-    """Reads from a site, and pushes to it. For one thread at a time."""
+    """Reads from a site, and pushes to it. For one thread at a time.
+
+    >>> ts.SiteClient("grpc://10.0.0.7:8815")
+    Traceback (most recent call last):
+    ...
+    thetastream.errors.OptionError: 10.0.0.7 is another machine: tuples and tokens go there ...
+    """
 
     def __init__(
         self,
