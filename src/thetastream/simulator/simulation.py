@@ -17,7 +17,6 @@ from thetastream.options import JoinOptions
 from thetastream.planner import (
     Parallelism,
     Plan,
-    parse_duration,
     parse_query,
     plan_join,
     plan_query,
@@ -137,7 +136,6 @@ class Simulation:
         names = named_sources(sources)
         self._sources = dict(sources)
         self._cluster = cluster or Cluster()
-        self._within = within
         self._seed = seed
         self._policies = list(policies)
         chosen = options or JoinOptions()
@@ -300,8 +298,3 @@ def _active(running: InProcess) -> int:
         for runner in running.runners
         for placements in runner.tables[-1].stages
     )
-
-
-def within_seconds(within: str) -> float:
-    """A duration in seconds."""
-    return parse_duration(within, "within") / SECOND
