@@ -53,6 +53,18 @@ def index_of(spec: JoinSpec, stream: int, kind: IndexKind) -> BlockLists:
     return index
 
 
+def met(index: Any, spec: JoinSpec, stream: int, rows: Any, space: Space) -> Counter[Any]:
+    """The pairs that rows of a stream make with what is stored of the other one."""
+    probing = sorted_tuples(rows, spec, stream)
+    pairs: Counter[Any] = Counter()
+    for _, part, found in index.search(Probe(spec, stream, 1 - stream, probing), space):
+        for mine, stored in found.pairs(part, 4):
+            for one, two in zip(mine, stored, strict=True):
+                pair = (row_at(probing, one), row_at(part, two))
+                pairs[pair if stream == 0 else pair[::-1]] += 1
+    return pairs
+
+
 @settings(max_examples=120, deadline=None)
 @given(
     left=rows_of(small) | rows_of(wide),
@@ -82,13 +94,7 @@ def test_block_nested_loops_find_what_the_cross_product_holds(
             index.add(sorted_tuples(batch, spec, 1 - stream), space)
             index.merge(space)
             index.validate()
-        probing = sorted_tuples(left, spec, stream)
-        pairs: Counter[Any] = Counter()
-        for _, part, found in index.search(Probe(spec, stream, 1 - stream, probing), space):
-            for mine, stored in found.pairs(part, 4):
-                for one, two in zip(mine, stored, strict=True):
-                    pair = (row_at(probing, one), row_at(part, two))
-                    pairs[pair if stream == 0 else pair[::-1]] += 1
+        pairs = met(index, spec, stream, left, space)
     whole = [row for batch in right for row in batch]
     sides = (left, whole) if stream == 0 else (whole, left)
     assert pairs == expected(spec, *sides)

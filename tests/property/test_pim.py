@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.property.test_blocks import Space
+from tests.property.test_blocks import Space, met
 from tests.property.test_probe import expected, row_at, rows_of, rules, small, spec_of, wide
 from tests.property.test_probe import tuples_of as sorted_tuples
 from thetastream.index import chain, pim
@@ -71,13 +70,7 @@ def test_it_finds_what_the_cross_product_holds(
             index.add(sorted_tuples(batch, spec, 1 - stream), space)
             index.merge(space)
             index.validate()
-    probing = sorted_tuples(left, spec, stream)
-    pairs: Counter[Any] = Counter()
-    for _, part, found in index.search(Probe(spec, stream, 1 - stream, probing), space):
-        for mine, stored in found.pairs(part, 4):
-            for one, two in zip(mine, stored, strict=True):
-                pair = (row_at(probing, one), row_at(part, two))
-                pairs[pair if stream == 0 else pair[::-1]] += 1
+    pairs = met(index, spec, stream, left, space)
     whole = [row for batch in right for row in batch]
     sides = (left, whole) if stream == 0 else (whole, left)
     assert pairs == expected(spec, *sides)
