@@ -461,7 +461,10 @@ def _balance_notes(batches: Sequence[BatchMetrics]) -> Iterator[str]:
                 f' {frequent[0].stream}. topology="contrand" spreads the rows of a key.'
             )
         else:
-            yield f"{note} use a smaller bucket_width to get more buckets, or fewer units."
+            yield (
+                f"{note} use a smaller bucket_width to get more buckets, more hot_units if"
+                " hot_values have units of their own, or fewer units."
+            )
 
 
 def _idle_notes(batches: Sequence[BatchMetrics]) -> Iterator[str]:
