@@ -136,6 +136,18 @@ def test_cooled_rows_are_found_until_they_expire() -> None:
     assert len(join.batch(late)) == 0, "the others had a later time, and it went alone"
 
 
+def test_frequent_values_are_reported() -> None:
+    """So that they can be named."""
+    rows = stream([7] * 30 + [9] * 20 + list(range(100, 140)), 0, 0)
+    for options, wanted in (
+        (JoinOptions(topology="stream-aware", units=1), [("r", "7", 30), ("r", "9", 20)]),
+        (JoinOptions(units=1), []),
+    ):
+        join = InProcessJoin("r.v < s.v", (rows.schema, rows.schema), options=options)
+        join.batch(Batch(rows, rows.slice(0, 0)))
+        assert join.reports[0].heavy == wanted
+
+
 # -- units for values that are named ------------------------------------------------------------
 
 

@@ -29,7 +29,8 @@ ENOUGH_ROWS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class HeavyKey:
-    """A frequent value of the equality's key, and how many rows of the batch have it.
+    """A frequent value of the equality's key, and how many rows of the batch have it. In a
+    stream-aware join, of the key of the inequality or the band.
 
     >>> ts.metrics(query)[0].heavy
     (HeavyKey(stream='orders', key='7', rows=3),)
@@ -458,13 +459,11 @@ def _balance_notes(batches: Sequence[BatchMetrics]) -> Iterator[str]:
         elif frequent:
             yield (
                 f"{note} there are few keys, or frequent ones such as {frequent[0].key!r} of"
-                f' {frequent[0].stream}. topology="contrand" spreads the rows of a key.'
+                f' {frequent[0].stream}. topology="contrand" spreads the rows of a key, and more'
+                " hot_units spread those of hot_values."
             )
         else:
-            yield (
-                f"{note} use a smaller bucket_width to get more buckets, more hot_units if"
-                " hot_values have units of their own, or fewer units."
-            )
+            yield f"{note} use a smaller bucket_width to get more buckets, or fewer units."
 
 
 def _idle_notes(batches: Sequence[BatchMetrics]) -> Iterator[str]:
