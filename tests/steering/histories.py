@@ -18,6 +18,8 @@ from thetastream.testing.queries import InProcessQuery, expected_query
 from thetastream.testing.steered import Steering, random_edit
 
 MAX_UNITS = 5
+GROUPS = 60
+"""A multiple of every number of units; what holds for these holds for thousands."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ def play_view(seed: int, *, count: int = 16) -> Steering:
         schemas,
         time={"r": "t", "s": "t"},
         options=JoinOptions(units=units, update_batches=every),
+        groups=GROUPS,
     )
     steering = Steering(query, max_units=MAX_UNITS)
     play_script(steering, script, random, ["r", "s"], query.take)
@@ -132,7 +135,13 @@ def play(kind: Kind, seed: int, *, count: int = 16, rows: int = 14) -> Steering:
     script = batches(random, kind.streams, count, rows)
     schemas = [table.schema for table in script[0].tables]
     join = InProcessJoin(
-        kind.predicate, schemas, within=kind.within, time=time, options=options, chunk_rows=64
+        kind.predicate,
+        schemas,
+        within=kind.within,
+        time=time,
+        options=options,
+        chunk_rows=64,
+        groups=GROUPS,
     )
     steering = Steering(join, max_units=MAX_UNITS)
     found: list[Any] = []

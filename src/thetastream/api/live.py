@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
@@ -11,8 +12,14 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.listener import (
+    JStreamingQueryListener,
+    QueryProgressEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
 from pyspark.sql.streaming.query import StreamingQuery
 
 from thetastream.api.caller import warn
@@ -23,13 +30,13 @@ from thetastream.spec import JoinTree, LiveSpec, Routing
 from thetastream.steering.directory import opened
 from thetastream.steering.files import full_path
 from thetastream.steering.lease import ManagedError
-from thetastream.steering.loop import Loop, Progress, reports_in
+from thetastream.steering.loop import Loop, Progress, reports_of
 from thetastream.steering.policy import Policy, Verdict
 
 _LOOPS: dict[str, Loop] = {}
 """The loops of this process, by the paths of their control directories."""
-_HEARD: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
-"""The control directories whose batches are heard of, by session."""
+_LISTENERS: WeakKeyDictionary[SparkSession, _Listener] = WeakKeyDictionary()
+"""What hears of the batches of a session."""
 _LOCK = threading.Lock()
 
 
@@ -94,23 +101,33 @@ def loop_of(path: str) -> Loop:
 
 
 def _listen(spark: SparkSession, path: str, control: str) -> None:
-    """Hear of the batches of a session, once for each directory."""
+    """Hear of the batches of a session's queries, with one listener however many there are."""
     loop = loop_of(path)
     with _LOCK:
-        heard = _HEARD.setdefault(spark, set())
-        if control in heard:
+        known = _LISTENERS.get(spark)
+        if known is not None:
+            known.loops[control] = loop
             return
-        heard.add(control)
-    spark.streams.addListener(_Listener(loop, control))
+        listener = _LISTENERS[spark] = _Listener()
+        listener.loops[control] = loop
+    spark.streams.addListener(listener)
 
 
 class _Listener(StreamingQueryListener):
-    """Tells a loop of committed batches."""
+    """Tells the loops of a session of committed batches."""
 
-    def __init__(self, loop: Loop, control: str) -> None:
-        self._loop = loop
-        self._control = control
-        self._mine: set[str] = set()
+    def __init__(self) -> None:
+        self.loops: dict[str, Loop] = {}
+        """By the names of their control directories."""
+        self._of: dict[str, set[str]] = {}
+        """The control directories of each query."""
+
+    @property
+    def _jlistener(self) -> Any:
+        if not hasattr(self, "_jlistenerobj"):
+            jvm: Any = SparkContext._jvm
+            self._jlistenerobj = jvm.PythonStreamingQueryListenerWrapper(_Ears(self))
+        return self._jlistenerobj
 
     def onQueryStarted(self, event: Any) -> None:
         """Nothing is known of a query before its first batch."""
@@ -118,32 +135,44 @@ class _Listener(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:
         """A batch is committed."""
         progress = event.progress
-        reports = reports_in(report_texts(progress.observedMetrics or {}), self._control)
         query = str(progress.id)
-        if not reports and query not in self._mine:
-            return
-        self._mine.add(query)
-        self._loop.committed(
-            Progress(
-                query=query,
-                batch=progress.batchId,
-                at=time.time(),
-                rows_in=progress.numInputRows,
-                seconds=(progress.durationMs or {}).get("triggerExecution", 0) / 1000,
-                reports=reports,
+        reports = reports_of(report_texts(progress.observedMetrics or {}))
+        mine = self._of.setdefault(query, set())
+        mine.update(reports.keys() & self.loops.keys())
+        for control in mine:
+            self.loops[control].committed(
+                Progress(
+                    query=query,
+                    batch=progress.batchId,
+                    at=time.time(),
+                    rows_in=progress.numInputRows,
+                    seconds=(progress.durationMs or {}).get("triggerExecution", 0) / 1000,
+                    reports=reports.get(control, ()),
+                )
             )
-        )
 
     def onQueryIdle(self, event: Any) -> None:
         """There was nothing to do for a while."""
-        if str(event.id) in self._mine:
-            self._loop.idle()
+        for control in self._of.get(str(event.id), ()):
+            self.loops[control].idle()
 
     def onQueryTerminated(self, event: Any) -> None:
         """Somebody else may go on with the tables."""
-        if str(event.id) in self._mine:
-            self._mine.discard(str(event.id))
-            self._loop.stop()
+        for control in self._of.pop(str(event.id), ()):
+            self.loops[control].stop()
+
+
+class _Ears(JStreamingQueryListener):
+    """Hears a batch as one text. PySpark's own way asks the JVM for each number apart, and a state
+    store has hundreds: that took longer than a small batch."""
+
+    def onQueryStarted(self, jevent: Any) -> None:
+        """Nothing is done with it."""
+
+    def onQueryProgress(self, jevent: Any) -> None:
+        """A batch is committed."""
+        progress = StreamingQueryProgress.fromJson(json.loads(jevent.progress().json()))
+        self.pylistener.onQueryProgress(QueryProgressEvent(progress))
 
 
 class Manager:

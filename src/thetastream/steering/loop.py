@@ -434,12 +434,16 @@ def _heard(join: int, report: dict[str, Any]) -> Heard:
     )
 
 
-def reports_in(texts: Iterable[str], control: str) -> tuple[tuple[int, dict[str, Any]], ...]:
-    """The reports of a batch that are of a control directory's joins, each once: a stage that Spark
-    ran again reports again."""
-    found: dict[tuple[int, int, int], dict[str, Any]] = {}
+def reports_of(texts: Iterable[str]) -> dict[str, tuple[tuple[int, dict[str, Any]], ...]]:
+    """The reports of a batch by the control directories of their joins, each once: a stage that
+    Spark ran again reports again."""
+    found: dict[str, dict[tuple[int, int, int], dict[str, Any]]] = {}
     for text in texts:
         report = json.loads(text)
-        if report.get("control") == control:
-            found[report["join"], report["stage"], report["unit"]] = report
-    return tuple((place[0], report) for place, report in sorted(found.items()))
+        if report.get("control"):
+            place = report["join"], report["stage"], report["unit"]
+            found.setdefault(report["control"], {})[place] = report
+    return {
+        control: tuple((place[0], report) for place, report in sorted(some.items()))
+        for control, some in found.items()
+    }

@@ -26,6 +26,7 @@ class InProcessQuery(InProcess):
         options: JoinOptions | None = None,
         chunk_rows: int = 1 << 16,
         hashes: int | None = None,
+        groups: int | None = None,
     ) -> None:
         read = parse_query(
             text,
@@ -41,7 +42,7 @@ class InProcessQuery(InProcess):
             analyst=DuckAnalyst({alias: schemas[stream] for alias, stream in aliases.items()}),
             fixed_zone=True,
         )
-        super().__init__(self.query.join, chunk_rows=chunk_rows, hashes=hashes)
+        super().__init__(self.query.join, chunk_rows=chunk_rows, hashes=hashes, groups=groups)
         self.out: list[pa.RecordBatch] = []
 
     def batch(self, inputs: Sequence[pa.Table], watermark: int | None) -> None:

@@ -23,7 +23,7 @@ from thetastream.steering.directory import Directory
 from thetastream.steering.edits import Edit, Move, Moves, Scale
 from thetastream.steering.files import Files
 from thetastream.steering.lease import SECONDS
-from thetastream.steering.loop import Loop, Progress, reports_in
+from thetastream.steering.loop import Loop, Progress, reports_of
 from thetastream.steering.policy import Policy
 from thetastream.steering.version import Version
 from thetastream.testing.inprocess import Batch, InProcess
@@ -151,7 +151,7 @@ class Steering:
                 at=self.now,
                 rows_in=sum(table.num_rows for table in step.tables),
                 seconds=1.0,
-                reports=reports_in(texts, self.control),
+                reports=reports_of(texts).get(self.control, ()),
             )
         )
 
@@ -171,7 +171,7 @@ def _newest(state: Mapping[Place, UnitState]) -> int:
 
 def random_edit(random: np.random.Generator, version: Version, names: list[str]) -> Edit:
     """Some edit, not always one that can be met."""
-
+    count = len(version.joins[0].stages[0][0].assigned)
     drain = str(random.choice(["auto", "auto", "move"]))
     if random.random() < 0.6:
         units = int(random.integers(1, version.max_units + 1))
@@ -179,12 +179,12 @@ def random_edit(random: np.random.Generator, version: Version, names: list[str])
             return Scale(units={str(random.choice(names)): units}, drain=drain)
         return Scale(units=units, drain=drain)
     if random.random() < 0.4:
-        cuts = sorted({int(cut) for cut in random.integers(0, 5041, 6)})
+        cuts = sorted({int(cut) for cut in random.integers(0, count + 1, 6)})
         pieces = [range(a, b) for a, b in pairwise(cuts)]
         some = tuple(_move(random, version, names, piece) for piece in pieces)
         return Moves(moves=some, drain=drain)
-    first = int(random.integers(0, 5000))
-    groups = range(first, min(5040, first + int(random.integers(1, 1500))))
+    first = int(random.integers(0, count))
+    groups = range(first, min(count, first + 1 + int(random.integers(0, count // 3))))
     return replace(_move(random, version, names, groups), drain=drain)
 
 
