@@ -13,18 +13,17 @@ A job is a TOML file, or a SQL file whose first comment is one:
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from thetastream.errors import JobError, OptionError, WindowError
+from thetastream.errors import JobError, OptionError, WindowError, unknown_option
 from thetastream.options import JoinOptions
 from thetastream.planner import parse_duration
 from thetastream.steering.policy import Policy
@@ -329,13 +328,9 @@ class _Reader:
     def _error(self, what: str, hint: str) -> JobError:
         return JobError(f"{self.file}: {what}", hint=hint)
 
-    def _no_others(self, raw: dict[str, Any], known: set[str], where: str) -> None:
-        for name in raw:
-            if name not in known:
-                close = difflib.get_close_matches(name, sorted(known), n=1)
-                hint = f"did you mean {close[0]!r}?" if close else ""
-                names = f"the options are {', '.join(sorted(known))}"
-                raise self._error(f"{where} has no option {name!r}", hint or names)
+    def _no_others(self, raw: dict[str, Any], known: Iterable[str], where: str) -> None:
+        if wrong := unknown_option(raw, known, where):
+            raise self._error(*wrong)
 
     def _text(self, raw: dict[str, Any], name: str, where: str, *default: Any) -> Any:
         if name not in raw:
