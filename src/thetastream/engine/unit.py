@@ -179,11 +179,11 @@ class Unit:
         if place is None:
             return
         index, space = self._indexes.store_of(stream)
-        order = self._stage.stores[place].order
+        store = self._stage.stores[place]
         for tuples in new.having(STORE):
             index.add(tuples, space)
         for tuples in new.having(HOME):
-            self._arrivals.keys(stream, tuples.sorted(order), order.equality)
+            self._arrivals.keys(stream, tuples.sorted(store.order), store.counted)
 
     # -- what they meet -------------------------------------------------------------------------
 
@@ -287,7 +287,7 @@ class Unit:
                     self._check_place(part, placement, store)
 
     def _check_place(self, part: Part, placement: Placement, store: Store) -> None:
-        if store.group_by.key is None and not self._table.copies:
+        if store.group_by.key is None and self._table.copies is None:
             # Visitors come to every unit: where a tuple is does not matter.
             return
         here = {n for n, line in enumerate(placement.lines) if self._number in line}
