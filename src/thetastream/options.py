@@ -9,7 +9,17 @@ from thetastream.errors import OptionError
 from thetastream.sizes import format_size, parse_size
 from thetastream.spec import BLOCK_BYTES
 
-Topology = Literal["auto", "hash", "contrand", "random", "band", "matrix"]
+Topology = Literal[
+    "auto",
+    "hash",
+    "contrand",
+    "random",
+    "band",
+    "matrix",
+    "split",
+    "broadcast",
+    "multi-chained",
+]
 """How tuples meet.
 
 - `auto`: the planner chooses by the driving predicate and says why in `explain()`.
@@ -20,6 +30,11 @@ Topology = Literal["auto", "hash", "contrand", "random", "band", "matrix"]
   predicate.
 - `band`: buckets of the driving key; band joins with nearly no replication.
 - `matrix`: every tuple is stored in a whole row or column of units; the baseline.
+- `split`: a split join: `random` with the same units for both streams; for comparison.
+- `broadcast`: one stream is stored in all units, the other one is divided among them. With
+  `units=4` or `units=(4, 1)` it is the second stream that is stored everywhere, with `units=(1, 4)`
+  the first one. Worth it if that stream is small; any predicate.
+- `multi-chained`: every tuple is stored in all units and visits one of them; for comparison.
 """
 
 Scheme = Literal["auto", "symmetric", "semi-symmetric", "tree"]

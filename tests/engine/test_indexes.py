@@ -27,6 +27,7 @@ from thetastream.testing import (
     multiset,
     rows_of,
     run_script,
+    units_for,
 )
 from thetastream.testing.cases import SECOND, START
 from thetastream.testing.queries import expected_query, run_query
@@ -66,7 +67,7 @@ def test_each_case_with_each_index(case: Case, index: dict[str, Any]) -> None:
         script,
         within=case.within,
         time=case.time,
-        options=JoinOptions(topology=topology, units=(3, 2), **index),
+        options=JoinOptions(topology=topology, units=units_for(topology), **index),
         chunk_rows=9,
         pieces=2,
     )

@@ -59,7 +59,9 @@ def heavy_of(reports: list[Report]) -> Counter[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("topology", ["hash", "contrand", "random", "matrix"])
+@pytest.mark.parametrize(
+    "topology", ["hash", "contrand", "random", "matrix", "split", "broadcast", "multi-chained"]
+)
 def test_frequent_keys_are_those_of_the_batch(topology: str) -> None:
     """Merging brings old rows into new runs; they are not counted again."""
     join = join_of(schema=rows().schema, topology=topology)

@@ -35,7 +35,7 @@ from thetastream.spec import (
     Then,
 )
 from thetastream.topology.makers import make
-from thetastream.topology.table import Placement, Table
+from thetastream.topology.table import Copies, Placement, Table
 
 KEY = GroupBy(kind=Grouping.KEY, key=0)
 STREAMS = tuple(
@@ -94,7 +94,9 @@ def placed(*lines: tuple[int, ...]) -> Placement:
 
 HASH = RoutingSpec(routing=Routing.HASH, units=(2, 2))
 MATRIX = RoutingSpec(routing=Routing.MATRIX, units=(2, 2))
+CHAINED = RoutingSpec(routing=Routing.MULTI_CHAINED, units=(2, 2))
 TWO = placed((0,), (1,))
+ALL = placed((0, 1))
 
 
 @pytest.mark.parametrize(
@@ -106,8 +108,13 @@ TWO = placed((0,), (1,))
         (Table(((TWO, placed((0, 0))),), HASH), "different numbers"),
         (Table(((TWO, placed(())),), HASH), "different numbers"),
         (Table(((TWO, placed((-1,))),), HASH), "different numbers"),
-        (Table(((TWO, TWO),), MATRIX, copies=True), "cross in one unit"),
-        (Table(((placed((0, 1)), placed((0, 1))),), MATRIX, copies=True), "cross in one unit"),
+        (Table(((TWO, TWO),), MATRIX, copies=Copies.CROSSING), "cross in one unit"),
+        (
+            Table(((placed((0, 1)), placed((0, 1))),), MATRIX, copies=Copies.CROSSING),
+            "cross in one unit",
+        ),
+        (Table(((TWO, TWO),), CHAINED, copies=Copies.EVERYWHERE), "all units have all tuples"),
+        (Table(((ALL, placed((0, 2))),), CHAINED, copies=Copies.EVERYWHERE), "would lack some"),
     ],
 )
 def test_a_table_that_would_lose_or_double_pairs_is_refused(table: Table, says: str) -> None:
@@ -119,7 +126,8 @@ def test_a_table_that_would_lose_or_double_pairs_is_refused(table: Table, says: 
 def test_what_is_made_is_valid_and_covers_itself(routing: Routing) -> None:
     subgroups = (2, 3) if routing is Routing.CONTRAND else ()
     spec = BY_KEY if routing is not Routing.RANDOM else BY_CONTENT
-    table = make(spec, RoutingSpec(routing=routing, units=(4, 6), subgroups=subgroups))
+    units = {"broadcast": (1, 6), "split": (6, 6), "multi-chained": (6, 6)}.get(routing, (4, 6))
+    table = make(spec, RoutingSpec(routing=routing, units=units, subgroups=subgroups))
     table.validate(spec)
     assert table.covers(table, spec)
 
@@ -135,8 +143,10 @@ def test_which_tables_cover_which() -> None:
     assert not hashed(2, 2).covers(hashed(3, 3), BY_KEY)
     assert random(3, 4).covers(random(2, 4), BY_CONTENT)
     assert not random(2, 4).covers(random(3, 4), BY_CONTENT)
-    matrix = make(BY_CONTENT, MATRIX)
+    matrix, chained = make(BY_CONTENT, MATRIX), make(BY_CONTENT, CHAINED)
     assert not matrix.covers(random(4, 4), BY_CONTENT)
+    assert not random(4, 4).covers(chained, BY_CONTENT)
+    assert not replace(chained, copies=Copies.CROSSING).covers(chained, BY_CONTENT)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +156,9 @@ def test_which_tables_cover_which() -> None:
         {"routing": Routing.HASH, "units": (2, 2), "subgroups": (1, 1)},
         {"routing": Routing.CONTRAND, "units": (2, 2)},
         {"routing": Routing.CONTRAND, "units": (2, 2), "subgroups": (3, 1)},
+        {"routing": Routing.BROADCAST, "units": (2, 3)},
+        {"routing": Routing.SPLIT, "units": (2, 3)},
+        {"routing": Routing.MULTI_CHAINED, "units": (1, 2)},
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(routing: dict[str, Any]) -> None:

@@ -199,11 +199,21 @@ def test_contrand(data: list[list[list[Row]]], size: tuple[int, int], pick: Any)
     check(spec_of(routing, equality=True), data[0], data[1], equal, pa.int64())
 
 
-@settings(max_examples=50, deadline=None)
-@given(data=sides(keys), size=units, routing=st.sampled_from([Routing.RANDOM, Routing.MATRIX]))
-def test_random_and_matrix(
+@settings(max_examples=100, deadline=None)
+@given(
+    data=sides(keys),
+    size=units,
+    routing=st.sampled_from(
+        [Routing.RANDOM, Routing.MATRIX, Routing.SPLIT, Routing.BROADCAST, Routing.MULTI_CHAINED]
+    ),
+)
+def test_topologies_for_anything(
     data: list[list[list[Row]]], size: tuple[int, int], routing: Routing
 ) -> None:
+    if routing is Routing.BROADCAST:
+        size = (1, size[1]) if size[0] % 2 else (size[0], 1)
+    elif routing in (Routing.SPLIT, Routing.MULTI_CHAINED):
+        size = size[:1] * 2
     spec = spec_of(RoutingSpec(routing=routing, units=size))
     check(spec, data[0], data[1], any_pair, pa.int64())
 
@@ -301,6 +311,10 @@ def routings() -> list[RoutingSpec]:
         RoutingSpec(routing=Routing.RANDOM, units=(5, 3)),
         RoutingSpec(routing=Routing.BAND, units=(5, 3)),
         RoutingSpec(routing=Routing.MATRIX, units=(3, 4)),
+        RoutingSpec(routing=Routing.SPLIT, units=(4, 4)),
+        RoutingSpec(routing=Routing.BROADCAST, units=(1, 4)),
+        RoutingSpec(routing=Routing.BROADCAST, units=(5, 1)),
+        RoutingSpec(routing=Routing.MULTI_CHAINED, units=(3, 3)),
     ]
 
 
@@ -336,7 +350,7 @@ def test_many_rows_use_every_unit(routing: RoutingSpec) -> None:
         found = placed(spec, stream, [rows], pa.int64())
         loads = Counter(unit for places in found.values() for unit in role_units(places, HOME))
         count = routing.units[stream]
-        if routing.routing is Routing.MATRIX:
+        if routing.routing in (Routing.MATRIX, Routing.BROADCAST):
             count = routing.units[0] * routing.units[1]
         assert len(loads) == count
         assert max(loads.values()) < 1.5 * len(rows) / count
@@ -378,6 +392,30 @@ def test_a_narrow_band_replicates_nearly_nothing() -> None:
     found = placed(spec, 0, [rows], pa.int64())
     probes = sum(len(role_units(places, visiting(0))) for places in found.values())
     assert probes / len(rows) < 1.3
+
+
+@pytest.mark.parametrize(
+    ("routing", "copies", "visited"),
+    [
+        (RoutingSpec(routing=Routing.RANDOM, units=(4, 3)), (1, 1), (3, 4)),
+        (RoutingSpec(routing=Routing.SPLIT, units=(4, 4)), (1, 1), (4, 4)),
+        (RoutingSpec(routing=Routing.MATRIX, units=(2, 3)), (3, 2), (3, 2)),
+        (RoutingSpec(routing=Routing.BROADCAST, units=(4, 1)), (1, 4), (1, 4)),
+        (RoutingSpec(routing=Routing.BROADCAST, units=(1, 4)), (4, 1), (4, 1)),
+        (RoutingSpec(routing=Routing.MULTI_CHAINED, units=(4, 4)), (4, 4), (1, 1)),
+    ],
+    ids=lambda value: value.routing.value if isinstance(value, RoutingSpec) else "",
+)
+def test_copies_and_visits(
+    routing: RoutingSpec, copies: tuple[int, int], visited: tuple[int, int]
+) -> None:
+    """What each baseline pays: units that store a tuple, and units that it visits."""
+    spec = spec_of(routing)
+    rows = [(i, i % 7, 0, "a") for i in range(40)]
+    for stream in (0, 1):
+        for places in placed(spec, stream, [rows], pa.int64()).values():
+            assert len(role_units(places, STORE)) == copies[stream]
+            assert len(role_units(places, visiting(stream))) == visited[stream]
 
 
 def test_an_empty_batch_makes_no_packs() -> None:

@@ -75,6 +75,8 @@ OPTIONS = ("topology", "units", "subgroups", "scheme")
         ("random", True, 1),
         ("contrand", True, 1),
         ("matrix", False, 1),
+        ("split", True, 1),
+        ("multi-chained", True, 1),
     ],
 )
 def test_results_are_those_of_the_join(topology: str, separate: bool, slots: int) -> None:
@@ -93,7 +95,9 @@ def test_results_are_those_of_the_join(topology: str, separate: bool, slots: int
             inputs[self._name].append(found)
             return found
 
-    units = (2, 2) if topology == "matrix" else (3, 3) if slots == 3 else (4, 2)
+    units = (3, 3) if slots == 3 else (4, 2)
+    if topology in ("matrix", "split", "multi-chained"):
+        units = (2, 2)
     more = {"subgroups": (2, 1)} if topology == "contrand" else {}
     simulation = Simulation(
         {"r": Noted("r"), "s": Noted("s")},

@@ -57,6 +57,8 @@ CASES = [
     ("r.k = s.k AND r.x < s.x", None, ts.JoinOptions(index="extendible", theta="4 KB")),
     ("abs(r.x - s.x) < 4", None, ts.JoinOptions(index="nested-loops")),
     ("r.price > s.price AND r.k = s.k", None, ts.JoinOptions(index="pim")),
+    ("r.price > s.price AND r.k = s.k", None, ts.JoinOptions(topology="multi-chained", units=2)),
+    ("abs(r.x - s.x) < 4", None, ts.JoinOptions(topology="broadcast", units=(1, 3))),
 ]
 
 

@@ -351,8 +351,9 @@ def test_a_damaged_table_is_not_used(live: Live) -> None:
 
 
 def test_what_cannot_be_live(live: Live) -> None:
-    with pytest.raises(ts.OptionError, match="matrix"):
-        live.start(equality, topology="matrix", units=2)
+    for topology in ("matrix", "broadcast", "multi-chained"):
+        with pytest.raises(ts.OptionError, match=f"topology='{topology}' keeps copies"):
+            live.start(equality, topology=topology, units=2)
     with pytest.raises(ts.OptionError, match="fewer than the 6 units"):
         live.start(equality, units=6)
     with pytest.raises(ts.OptionError, match="max_units is for joins"):

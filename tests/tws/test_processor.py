@@ -32,6 +32,7 @@ from thetastream.testing import (
     expected_rows,
     multiset,
     rows_of,
+    units_for,
 )
 from thetastream.testing.cases import SCHEMA, SECOND, START, TIMES
 from thetastream.topology.wire import Kind
@@ -55,7 +56,8 @@ def planned(
     time: dict[str, str] | None = None,
     **options: Any,
 ) -> InProcessJoin:
-    chosen = JoinOptions(**{"topology": "random", "units": (2, 3), **options})
+    units = units_for(options.get("topology", "random"), (2, 3))
+    chosen = JoinOptions(**{"topology": "random", "units": units, **options})
     times = time if time is not None else (TIMES if within is not None else {})
     return InProcessJoin(predicate, (SCHEMA, SCHEMA), within=within, time=times, options=chosen)
 
@@ -301,7 +303,7 @@ def test_more_units_go_on_with_the_same_state() -> None:
     assert multiset(rows) == multiset(expected)
 
 
-@pytest.mark.parametrize("topology", ["hash", "contrand", "random", "matrix"])
+@pytest.mark.parametrize("topology", ["hash", "contrand", "random", "matrix", "multi-chained"])
 def test_heartbeats_expire_state(topology: str) -> None:
     query = Query(planned(within="5 seconds", topology=topology))
     query.batch(Batch(left=LEFT, right=RIGHT))

@@ -19,7 +19,7 @@ from thetastream.api.caller import warn
 from thetastream.api.metrics import report_texts
 from thetastream.api.session import parallelism
 from thetastream.errors import OptionError
-from thetastream.spec import JoinTree, LiveSpec, Routing
+from thetastream.spec import JoinTree, LiveSpec
 from thetastream.steering.directory import opened
 from thetastream.steering.files import full_path
 from thetastream.steering.lease import ManagedError
@@ -35,11 +35,15 @@ _LOCK = threading.Lock()
 
 def go_live(spark: SparkSession, tree: JoinTree, path: str, max_units: int | None) -> JoinTree:
     """The joins, going by the tables of a control directory, which is made if it is new."""
-    if any(step.routing.routing is Routing.MATRIX for step in tree.steps):
-        raise OptionError(
-            "a matrix keeps copies of tuples, and cannot be changed while a query runs",
-            hint="choose another topology, or leave out control",
-        )
+    for step in tree.steps:
+        if step.routing.routing.copies:
+            raise OptionError(
+                f"topology={step.routing.routing.value!r} keeps copies of tuples, and cannot be"
+                " changed while a query runs",
+                detail="a tuple must meet exactly one copy of each partner, and with tables of two"
+                " versions it would meet another number of them",
+                hint='choose another topology, for instance "random", or leave out control',
+            )
     path = full_path(path)
     partitions = parallelism(spark)[1]
     used = max(max(step.routing.units) for step in tree.steps)

@@ -287,7 +287,7 @@ class Unit:
                     self._check_place(part, placement, store)
 
     def _check_place(self, part: Part, placement: Placement, store: Store) -> None:
-        if store.group_by.key is None and not self._table.copies:
+        if store.group_by.key is None and self._table.copies is None:
             # Visitors come to every unit: where a tuple is does not matter.
             return
         here = {n for n, line in enumerate(placement.lines) if self._number in line}

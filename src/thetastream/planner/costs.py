@@ -45,8 +45,9 @@ def cost(
 ) -> Cost:
     """The cost of one topology; `band` is the extent of the band and the width of a bucket."""
     m, n = units
-    if routing is Routing.MATRIX:
-        # Equations 2 and 6: stored in, and sent to, each cell of a row or column.
+    if routing.copies:
+        # Equations 2 and 6: stored in, and sent to, each cell of a row or column. Of a broadcast,
+        # one of the two is one; where all units have all tuples, both are as many as units.
         cells = (float(n), float(m))
         return Cost(routing, cells, cells)
     # Equation 1: every tuple is stored once, however many units there are.

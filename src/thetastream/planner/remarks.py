@@ -25,7 +25,7 @@ def _about_costs(routing: RoutingSpec, costs: Sequence[Cost]) -> Iterator[str]:
         yield "With one unit per stream all topologies do the same work."
         return
     yield "The driving predicate decides the topology; the table says what that costs."
-    if routing.units[0] == routing.units[1] and chosen.routing is not Routing.MATRIX:
+    if routing.units[0] == routing.units[1] and not chosen.routing.copies:
         yield (
             "Both streams have the same units, and a row that is stored where it probes is sent"
             " there only once: up to one message less than the table says."
@@ -37,7 +37,7 @@ def _about_costs(routing: RoutingSpec, costs: Sequence[Cost]) -> Iterator[str]:
             f"{other.routing.value} sends {sum(other.bandwidth):g} messages instead of"
             f" {sum(chosen.bandwidth):g}"
         )
-        if other.routing is Routing.MATRIX:
+        if sum(other.memory) > sum(chosen.memory):
             yield (
                 f"{fewer}, but stores {sum(other.memory):g} copies instead of"
                 f" {sum(chosen.memory):g}: a message is sent once, a copy is written, kept and"

@@ -25,6 +25,9 @@ from thetastream.spec import (
     StreamSpec,
 )
 
+COMPARED = (Routing.HASH, Routing.CONTRAND, Routing.RANDOM, Routing.BAND, Routing.MATRIX)
+"""Topologies whose costs a plan shows beside those of its own, where they fit."""
+
 BUCKETS_PER_BAND = 8
 """Bucket width in band extents: a probe then touches 1.125 buckets on average."""
 
@@ -45,12 +48,6 @@ def choose(
 ) -> Choice:
     """The topology that the options ask for, or else the one that suits the driving predicate."""
     band = next((item for item in edge.ranges if item.kind is RangeKind.BAND), None)
-    fitting = [
-        routing
-        for routing in Routing
-        if not (routing in (Routing.HASH, Routing.CONTRAND) and edge.equality is None)
-        and not (routing is Routing.BAND and band is None)
-    ]
     if options.topology == "auto":
         if edge.equality is not None:
             chosen, reason = Routing.HASH, "an equality sends both sides of a key to one unit"
@@ -62,7 +59,7 @@ def choose(
     else:
         chosen = Routing(options.topology)
         reason = "asked for in the options"
-        if chosen not in fitting:
+        if not _fits(chosen, edge, band):
             raise _unfit(chosen, edge, band)
     units, units_reason = _units(chosen, options, parallelism)
     subgroups = _subgroups(options, units)
@@ -71,7 +68,9 @@ def choose(
         width = bucket_width(band, streams[0].keys[band.left], options)
         cut = (_extent(band), float(width))
     costs = []
-    for routing in fitting:
+    for routing in Routing:
+        if routing is not chosen and not (routing in COMPARED and _fits(routing, edge, band)):
+            continue
         size = units if routing is chosen else _units(routing, options, parallelism)[0]
         groups = subgroups if routing is chosen else _halves(size)
         costs.append(cost(routing, size, groups, cut))
@@ -82,6 +81,13 @@ def choose(
     )
     grouped = tuple(_group_by(chosen, edge, band, width, side) for side in (0, 1))
     return Choice(spec, (grouped[0], grouped[1]), reason, units_reason, tuple(costs))
+
+
+def _fits(routing: Routing, edge: Edge, band: Range | None) -> bool:
+    """Whether a join can have the topology."""
+    if routing in (Routing.HASH, Routing.CONTRAND):
+        return edge.equality is not None
+    return routing is not Routing.BAND or band is not None
 
 
 def _group_by(
@@ -115,9 +121,26 @@ def _units(
     routing: Routing, options: JoinOptions, parallelism: Parallelism
 ) -> tuple[tuple[int, int], str]:
     (m, n), reason = unit_counts(options, parallelism, 2)
-    if routing is not Routing.MATRIX:
+    if not routing.shares_units:
         return (m, n), reason
-    if not isinstance(options.units, tuple):
+    given = isinstance(options.units, tuple)
+    if routing is Routing.BROADCAST:
+        if given and min(m, n) > 1:
+            raise OptionError(
+                f"units={options.units!r} divides both streams, and a broadcast divides one",
+                hint=f"units=({m}, 1) stores the second stream in each of {m} units, units=(1, {n})"
+                f" the first one in each of {n}",
+            )
+        return (m, n) if given else (m, 1), reason
+    if routing is not Routing.MATRIX:
+        if m != n:
+            raise OptionError(
+                f"units={options.units!r}: topology={routing.value!r} has the same units for both"
+                " streams",
+                hint=f"give one number, for instance units={max(m, n)}",
+            )
+        return (m, n), reason
+    if not given:
         return squarest(m), f"{reason}, as square as possible"
     if m * n > MAX_UNITS:
         raise OptionError(
@@ -125,6 +148,16 @@ def _units(
             hint="give fewer rows or columns",
         )
     return (m, n), reason
+
+
+def describe_units(routing: RoutingSpec, names: Sequence[str]) -> str:
+    """How many units there are, and of what."""
+    m, n = routing.units
+    if routing.routing is Routing.BROADCAST:
+        return f"{max(m, n)}, each with all of {names[0 if n > 1 else 1]}"
+    if routing.routing is Routing.MULTI_CHAINED:
+        return f"{m}, each with all of {names[0]} and {names[1]}"
+    return f"{m} for {names[0]}, {n} for {names[1]}"
 
 
 def unit_counts(

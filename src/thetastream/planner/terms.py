@@ -16,6 +16,10 @@ TOPOLOGIES = {
     " buckets that its band touches",
     Routing.MATRIX: "units are cells of a matrix; a row is stored, and probes, in a whole row or"
     " column",
+    Routing.SPLIT: "any unit stores the row, which probes all units; each has rows of both streams",
+    Routing.BROADCAST: "one stream is stored in every unit; a row of the other one is stored, and"
+    " probes, in any of them",
+    Routing.MULTI_CHAINED: "every unit stores the row, which probes one of them",
 }
 """What each topology does with a row."""
 

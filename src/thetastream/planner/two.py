@@ -14,7 +14,7 @@ from thetastream.planner.names import Carried
 from thetastream.planner.plan import Plan
 from thetastream.planner.report import Alternative, Decision
 from thetastream.planner.request import ARCHIVE_PERIODS, Request
-from thetastream.planner.routing import Choice, choose
+from thetastream.planner.routing import Choice, choose, describe_units
 from thetastream.planner.window import describe_window
 from thetastream.spec import (
     Edge,
@@ -141,7 +141,6 @@ def _decisions(
         for c in choice.costs
         if c.routing is not choice.routing.routing
     ]  # fmt: skip
-    m, n = choice.routing.units
     archive, archive_why = "none", "nothing is ever dropped"
     if period is not None:
         archive, archive_why = format_duration(period), "asked for in the options"
@@ -152,7 +151,7 @@ def _decisions(
         Decision("driving predicate", drives, why, tuple(others)),
         Decision("topology", choice.routing.routing.value, choice.reason, tuple(costs)),
         describe_index(stage.stores, index_why),
-        Decision("units", f"{m} for {first}, {n} for {second}", choice.units_reason),
+        Decision("units", describe_units(choice.routing, (first, second)), choice.units_reason),
         Decision("window", describe_window(window, first, second), window_why),
         Decision("archive period", archive, archive_why),
     )

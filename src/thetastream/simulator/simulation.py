@@ -53,7 +53,7 @@ class _Timed(InProcess):
         """What carries out one join of the plan."""
         number = self.plan.tree.steps.index(step)
         table = make(step.spec, step.routing)
-        if self._separate and not table.copies:
+        if self._separate and not step.routing.routing.shares_units:
             table = separate(table)
         return TimedRunner(
             step.spec, table, number=number, cluster=self._cluster, trace=self._trace
@@ -190,7 +190,7 @@ class Simulation:
             width = sum(_width(field.type) for field in one) + getattr(source, "payload", 0)
             total += source.most(live) * (2 * width + TUPLE_BYTES)
         routing = self.plan.tree.steps[0].routing
-        if routing.routing.value == "matrix":
+        if routing.routing.copies:
             total *= max(routing.units)
         return int(total)
 

@@ -20,6 +20,19 @@ class Routing(enum.StrEnum):
     RANDOM = "random"
     BAND = "band"
     MATRIX = "matrix"
+    SPLIT = "split"
+    BROADCAST = "broadcast"
+    MULTI_CHAINED = "multi-chained"
+
+    @property
+    def copies(self) -> bool:
+        """Whether tuples are stored several times."""
+        return self in (Routing.MATRIX, Routing.BROADCAST, Routing.MULTI_CHAINED)
+
+    @property
+    def shares_units(self) -> bool:
+        """Whether a unit is there for both streams, by design and not by their numbers alone."""
+        return self.copies or self is Routing.SPLIT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +41,8 @@ class RoutingSpec:
 
     routing: Routing
     units: tuple[int, ...]
-    """Units that store each stream (BiStream's m and n); of a matrix, its rows and columns."""
+    """Units that store each stream (BiStream's m and n); of a matrix, its rows and columns. A
+    broadcast is a matrix of one row, which stores the first stream everywhere, or one column."""
     subgroups: tuple[int, ...] = ()
     """ContRand's d and e."""
 
@@ -42,6 +56,11 @@ class RoutingSpec:
             self.subgroups and not fits
         ):
             raise OptionError("ContRand has subgroups of at least one unit, and nothing else has")
+        if self.routing is Routing.BROADCAST and min(self.units) != 1:
+            raise OptionError("a broadcast stores one of the streams in every unit")
+        same = self.routing in (Routing.SPLIT, Routing.MULTI_CHAINED)
+        if same and len(set(self.units)) != 1:
+            raise OptionError(f"{self.routing.value} has the same units for both streams")
 
 
 @dataclass(frozen=True, kw_only=True)

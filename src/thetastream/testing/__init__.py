@@ -1,6 +1,6 @@
 """Helpers to test joins without Spark: the whole join in this process, and DuckDB as the oracle."""
 
-from thetastream.testing.cases import CASES, Case, rows_of
+from thetastream.testing.cases import CASES, Case, rows_of, units_for
 from thetastream.testing.duck import DuckAnalyst, DuckJoin, spark_type
 from thetastream.testing.inprocess import (
     CRASH,
@@ -30,4 +30,5 @@ __all__ = [
     "rows_of",
     "run_script",
     "spark_type",
+    "units_for",
 ]

@@ -37,6 +37,7 @@ _WORDS = (None, "", "a", "ab", "abcdefgh", "abcdefghi", "abcdefghj", "ä", "zz",
 _DOUBLES = (None, 0.0, -0.0, 1.0, 1.5, -2.25, 0.1, 0.3, 2.5, float("nan"), float("inf"), -1e300)
 _SINGLES = (None, 0.0, -0.0, 0.1, 0.2, 0.3, 1.0, 16777216.0, float("nan"), float("-inf"))
 TIMES: Final = {"r": "t", "s": "t"}
+_ANY = ("random", "matrix", "split", "broadcast", "multi-chained")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class Case:
     name: str
     predicate: str
     within: str | tuple[str, str] | None = None
-    topologies: tuple[str, ...] = ("random", "matrix")
+    topologies: tuple[str, ...] = _ANY
     time_in_predicate: bool = False
 
     @property
@@ -55,8 +56,8 @@ class Case:
         return TIMES if self.within is not None or self.time_in_predicate else {}
 
 
-_EQUALITY = ("hash", "contrand", "random", "matrix")
-_BAND = ("band", "random", "matrix")
+_EQUALITY = ("hash", "contrand", *_ANY)
+_BAND = ("band", *_ANY)
 
 CASES: Final[Sequence[Case]] = (
     Case(name="equality", predicate="r.k = s.k", within="20 seconds", topologies=_EQUALITY),
@@ -110,6 +111,13 @@ CASES: Final[Sequence[Case]] = (
         time_in_predicate=True,
     ),
 )
+
+
+def units_for(topology: str, units: tuple[int, int] = (3, 2)) -> tuple[int, int]:
+    """Units of both streams, as near to those as the topology allows."""
+    if topology == "broadcast":
+        return 1, max(units)
+    return (max(units),) * 2 if topology in ("split", "multi-chained") else units
 
 
 def rows_of(seed: int, count: int, *, first: int = 0, seconds: float = 60.0) -> pa.Table:

@@ -18,7 +18,7 @@ from thetastream.index.encoding import Bools, Int64s
 from thetastream.index.part import Tuples
 from thetastream.spec import JoinSpec, Stage
 from thetastream.topology.groups import group_of, reached, spread
-from thetastream.topology.table import Lines, Table
+from thetastream.topology.table import Copies, Lines, Table
 
 Units = npt.NDArray[np.int16]
 Roles = np.uint8 | npt.NDArray[np.uint8]
@@ -145,7 +145,7 @@ class Dispatcher:
         place = self._stage.place(self._stream)
         if place is not None:
             self._store(place, tuples, routes)
-        if not self._copies:
+        if self._copies is None:
             for other, store in enumerate(self._stage.stores):
                 if self._stage.visits(self._stream, store.stream):
                     self._visit(other, tuples, routes, widely=widely)
@@ -171,19 +171,20 @@ class Dispatcher:
     def _store(self, place: int, tuples: Tuples, routes: _Routes) -> None:
         placement, store = self._placements[place], self._stage.stores[place]
         holders = placement.holders
-        if len(holders.everywhere) == 1 and not self._copies:
+        if len(holders.everywhere) == 1 and self._copies is None:
             # Whatever the group is: a hash of all that a tuple has takes its time.
             routes.add(np.full(len(tuples), holders.everywhere[0], np.int16), STORE | HOME)
             return
         groups = group_of(self._spec, store, tuples)
         units = home(holders, groups, tuples)
-        if not self._copies:
+        if self._copies is None:
             routes.add(units, STORE | HOME)
             return
-        # In a matrix a tuple visits where its copies are.
-        routes.add(units, HOME)
-        role = STORE | visit(self._stage.stores[1 - place].stream)
-        _add_lines(routes, holders, groups, role)
+        # A tuple visits where its copies are: in all of these units, or in its home alone.
+        role = visit(self._stage.stores[1 - place].stream)
+        crossing = self._copies is Copies.CROSSING
+        routes.add(units, HOME if crossing else HOME | role)
+        _add_lines(routes, holders, groups, STORE | role if crossing else STORE)
 
     def _visit(self, place: int, tuples: Tuples, routes: _Routes, *, widely: bool) -> None:
         visits, store = self._placements[place].visits, self._stage.stores[place]

@@ -6,6 +6,8 @@ that is made by hand, or changes while a query runs, is as good as any other tha
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,17 +16,29 @@ import numpy.typing as npt
 
 from thetastream.errors import OptionError
 from thetastream.index.encoding import Int64s
-from thetastream.spec import JoinSpec, RoutingSpec, Store
+from thetastream.spec import GroupBy, JoinSpec, RoutingSpec, Store
 from thetastream.topology.live import Live, Step
 
 MAX_UNITS = int(np.iinfo(np.int16).max)
 """Units of a stage are small integers: they sort by radix."""
 
+LinesOfUnits = tuple[tuple[int, ...], ...]
+"""Each line's units."""
+
+
+class Copies(enum.StrEnum):
+    """Where a tuple visits of which every unit of a line has a copy."""
+
+    CROSSING = "crossing"
+    """In each of these units, and any two lines of the two stores have one unit in common."""
+    EVERYWHERE = "everywhere"
+    """In one of these units, and every line has all units."""
+
 
 class Lines:
     """For each group a line of units, for lookups."""
 
-    def __init__(self, lines: tuple[tuple[int, ...], ...], chosen: tuple[int, ...]) -> None:
+    def __init__(self, lines: LinesOfUnits, chosen: tuple[int, ...]) -> None:
         self.of = np.array(chosen, dtype=np.int64)
         """The line of each group."""
         self.sizes = np.array([len(line) for line in lines], dtype=np.int64)
@@ -57,8 +71,8 @@ class Lines:
 class Placement:
     """The units of one store."""
 
-    lines: tuple[tuple[int, ...], ...]
-    """Units that hold groups together: one of them has a tuple, or in a matrix each of them."""
+    lines: LinesOfUnits
+    """Units that hold groups together: one of them has a tuple, or, with copies, each of them."""
     assigned: tuple[int, ...]
     """The line of each group: its holders, one of which stores a new tuple."""
     visited: tuple[int, ...] = ()
@@ -99,8 +113,8 @@ class Table:
     stages: tuple[tuple[Placement, ...], ...]
     made: RoutingSpec
     """What it was made of, or the first of its versions."""
-    copies: bool = False
-    """Whether every unit of a line stores a tuple, which then visits there, too: a matrix."""
+    copies: Copies | None = None
+    """Where a tuple visits if every unit of a line stores it; None if one of them does."""
     live: Live | None = None
     """What makes it a version of a table that changes while the query runs."""
 
@@ -140,13 +154,14 @@ class Table:
         for stage, placements in zip(spec.stages, self.stages, strict=True):
             for store, placement in zip(stage.stores, placements, strict=True):
                 _check(placement, store.group_by.groups)
-        if self.copies:
-            _check_copies(self.stages)
+        if self.copies is not None:
+            for placements in self.stages:
+                _check_copies(self.copies, placements)
         if self.live is not None:
             self._check_live(spec, self.live)
 
     def _check_live(self, spec: JoinSpec, live: Live) -> None:
-        if self.copies:
+        if self.copies is not None:
             raise OptionError("a table with copies of tuples cannot change while a query runs")
         if len(live.since) != len(self.stages):
             raise OptionError("a live table knows the units of each stage")
@@ -168,7 +183,7 @@ class Table:
 
     def covers(self, old: Table, spec: JoinSpec) -> bool:
         """Whether visitors reach all that was stored while the old table was used."""
-        if self.copies or old.copies:
+        if self.copies is not None or old.copies is not None:
             return (self.copies, self.stages) == (old.copies, old.stages)
         for stage, mine, before in zip(spec.stages, self.stages, old.stages, strict=True):
             for store, now, then in zip(stage.stores, mine, before, strict=True):
@@ -198,12 +213,28 @@ def _check(placement: Placement, groups: int) -> None:
                 raise OptionError("tuples are looked for wherever they are stored")
 
 
-def _check_copies(stages: tuple[tuple[Placement, ...], ...]) -> None:
-    for placements in stages:
-        if len(placements) != 2:
-            raise OptionError("a matrix has two stores")
-        first, second = placements
-        for one in {first.lines[line] for line in first.assigned}:
-            for two in {second.lines[line] for line in second.assigned}:
-                if len(set(one) & set(two)) != 1:
-                    raise OptionError("any two lines of a matrix cross in one unit")
+def _check_copies(copies: Copies, placements: Sequence[Placement]) -> None:
+    if len(placements) != 2:
+        raise OptionError("tuples have copies in a join of two stores")
+    first, second = ({one.lines[line] for line in one.assigned} for one in placements)
+    if copies is Copies.EVERYWHERE:
+        if len({frozenset(line) for line in (*first, *second)}) != 1:
+            raise OptionError("all units have all tuples, or one that is visited would lack some")
+        return
+    for one in first:
+        for two in second:
+            if len(set(one) & set(two)) != 1:
+                raise OptionError("any two lines of a matrix cross in one unit")
+
+
+def dealt_out(spec: JoinSpec, lines: Sequence[LinesOfUnits]) -> tuple[tuple[Placement, ...], ...]:
+    """The groups of each store, given to the lines of its stream in contiguous shares."""
+    return tuple(
+        tuple(_placed(lines[store.stream], store.group_by) for store in stage.stores)
+        for stage in spec.stages
+    )
+
+
+def _placed(lines: LinesOfUnits, by: GroupBy) -> Placement:
+    """Contiguous shares of the groups, so that keys that are dealt evenly lie evenly."""
+    return Placement(lines, tuple(g * len(lines) // by.groups for g in range(by.groups)))
