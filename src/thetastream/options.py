@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from thetastream.errors import OptionError
 from thetastream.sizes import format_size, parse_size
-from thetastream.spec import BLOCK_BYTES
+from thetastream.spec import BLOCK_BYTES, HOT_GROUPS
 
 Topology = Literal[
     "auto",
@@ -19,6 +19,7 @@ Topology = Literal[
     "split",
     "broadcast",
     "multi-chained",
+    "stream-aware",
 ]
 """How tuples meet.
 
@@ -35,6 +36,8 @@ Topology = Literal[
   `units=4` or `units=(4, 1)` it is the second stream that is stored everywhere, with `units=(1, 4)`
   the first one. Worth it if that stream is small; any predicate.
 - `multi-chained`: every tuple is stored in all units and visits one of them; for comparison.
+- `stream-aware`: STA: `random` with an index that keeps frequent values apart and, if `hot_values`
+  names some, with units of their own for these; inequality and band joins with skewed values.
 """
 
 Scheme = Literal["auto", "symmetric", "semi-symmetric", "tree"]
@@ -46,10 +49,10 @@ Scheme = Literal["auto", "symmetric", "semi-symmetric", "tree"]
 - `tree`: two-way joins one after the other; the baseline, and what four and more streams use.
 """
 
-IndexName = Literal["auto", "runs", "extendible", "nested-loops", "pim"]
+IndexName = Literal["auto", "runs", "extendible", "nested-loops", "pim", "stream-aware"]
 """How a unit finds the partners of a row among those that it stores.
 
-- `auto`: sorted runs.
+- `auto`: sorted runs; with the stream-aware topology its own index.
 - `runs`: sorted runs in a chain of sub-indexes; binary searches.
 - `extendible`: extendible hashing divides each partition-group into mini-groups of bounded size,
   `theta`; a row looks at every stored row of its mini-group. For comparison; needs an equality.
@@ -57,6 +60,8 @@ IndexName = Literal["auto", "runs", "extendible", "nested-loops", "pim"]
   predicate.
 - `pim`: a PIM-tree. New rows go to a mutable component; when that is full it is merged into the
   immutable one, without the rows that have expired. Binary searches. For comparison; any predicate.
+- `stream-aware`: STA's index. Values that the unit has often seen are kept apart, each once with
+  its rows behind it, and the others in sorted runs. Needs an inequality or a band, and no equality.
 """
 
 Intermediate = Literal["packed", "pairs"]
@@ -74,6 +79,9 @@ Aggregation = Literal["auto", "enumerate"]
 """
 
 MAX_UNITS = 1024
+
+HOT_UNITS = 2
+"""Units of each stream for its hot values where no number is given."""
 
 THETA = "1.5 MB"
 """The size of a mini-group where none is given."""
@@ -99,6 +107,11 @@ class JoinOptions:
     """ContRand's d and e: into how many subgroups each side's units are divided."""
     bucket_width: float | Literal["auto"] = "auto"
     """Width of a band bucket, in units of the driving expression."""
+    hot_values: tuple[Any, ...] = ()
+    """With `topology="stream-aware"`, values of the key that the inequality or the band compares
+    that are known to be frequent: their rows are stored in units of their own."""
+    hot_units: int | Literal["auto"] = "auto"
+    """How many units of each stream are for its hot values; two by default."""
     archive_period: str | Literal["auto"] = "auto"
     """Event time that a sub-index of the chained index spans; a tenth of the window by default."""
     index: IndexName = "auto"
@@ -185,6 +198,7 @@ class JoinOptions:
             )
         self._check_control()
         self._check_index()
+        self._check_heat()
         if self.chunk_rows < 1:
             raise OptionError(
                 f"chunk_rows={self.chunk_rows!r} is not a positive number",
@@ -218,6 +232,32 @@ class JoinOptions:
                 f"theta={self.theta!r} is smaller than a block of {format_size(BLOCK_BYTES)}",
                 hint=f'give at least "{format_size(BLOCK_BYTES)}", or leave theta out:'
                 f" it is {THETA} then",
+            )
+
+    def _check_heat(self) -> None:
+        if not isinstance(self.hot_values, tuple):
+            raise OptionError(
+                f"hot_values={self.hot_values!r} is not a tuple of values",
+                hint="write hot_values=(10, 20), with a comma if there is one value: (10,)",
+            )
+        auto = self.hot_units == "auto"
+        if not auto and (
+            isinstance(self.hot_units, tuple) or not _is_count(self.hot_units, HOT_GROUPS)
+        ):
+            raise OptionError(
+                f"hot_units={self.hot_units!r} is not a number of units",
+                hint=f'give a number from 1 to {HOT_GROUPS}, or "auto"',
+            )
+        if self.hot_values and self.topology != "stream-aware":
+            raise OptionError(
+                "hot_values are only for the stream-aware topology",
+                hint='add topology="stream-aware", or leave hot_values out',
+            )
+        if not auto and not self.hot_values:
+            raise OptionError(
+                "hot_units are for the values that hot_values names, and it names none",
+                hint="add hot_values=..., or leave hot_units out: every unit then keeps its own"
+                " frequent values apart",
             )
 
     def _check_control(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from thetastream.engine.protocol import Report
 from thetastream.errors import FingerprintError, OptionError, StateError
-from thetastream.index import pim
+from thetastream.index import pim, streamaware
 from thetastream.index.directory import Directory
 from thetastream.options import JoinOptions
 from thetastream.spec import GroupBy, Grouping, IndexKind, Retention, SortOrder, Store
@@ -35,15 +35,20 @@ from thetastream.testing.queries import expected_query, run_query
 EXTENDIBLE: dict[str, Any] = {"index": "extendible", "theta": "4 KB"}
 NESTED: dict[str, Any] = {"index": "nested-loops"}
 PIM: dict[str, Any] = {"index": "pim"}
+AWARE: dict[str, Any] = {"index": "stream-aware"}
 EQUALITY = [case for case in CASES if "hash" in case.topologies]
 EVERY = [(case, index) for index in (NESTED, PIM) for case in CASES]
 EVERY += [(case, EXTENDIBLE) for case in EQUALITY]
+EVERY += [(case, AWARE) for case in CASES if "stream-aware" in case.topologies]
 
 
 @pytest.fixture(autouse=True)
 def _small_components(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few rows fill the mutable component of a PIM-tree."""
+    """Few rows fill the mutable component of a PIM-tree, or make a value hot."""
     monkeypatch.setattr(pim, "MUTABLE_ROWS", 12)
+    monkeypatch.setattr(streamaware, "ENOUGH_ROWS", 4)
+    monkeypatch.setattr(streamaware, "HOT_SHARE", 0.15)
+    monkeypatch.setattr(streamaware, "COOL_SHARE", 0.1)
 
 
 def named(value: Any) -> str:
@@ -169,7 +174,8 @@ QUERY = "SELECT r.k AS a, count(*) AS c, sum(s.n) AS n, min(s.g) AS g, max(r.d) 
 @pytest.mark.parametrize(
     ("index", "predicate", "within"),
     [(index, *join) for index in (NESTED, PIM) for join in JOINS]
-    + [(EXTENDIBLE, *join) for join in JOINS[:3]],
+    + [(EXTENDIBLE, *join) for join in JOINS[:3]]
+    + [(AWARE, *JOINS[3])],
 )
 def test_aggregates_in_place(
     index: dict[str, Any], predicate: str, within: str | None, hashes: int | None
@@ -220,6 +226,22 @@ def test_three_streams(scheme: Any, options: dict[str, Any]) -> None:
 
 
 # -- what is counted ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["symmetric", "semi-symmetric", "tree"])
+def test_three_streams_by_inequalities(scheme: Any) -> None:
+    """A store that several streams visit is searched in several orders."""
+    tables = [rows_of(n, 24, first=1000 * n) for n in (4, 5, 6)]
+    script = [
+        Batch(*(table.slice(0, 14) for table in tables)),
+        RESTART,
+        Batch(*(table.slice(14) for table in tables), watermark=START + 2 * SECOND),
+    ]
+    predicate = "abs(r.k - s.k) <= 1 AND s.n < t.n"
+    how: dict[str, Any] = {"within": "9 seconds", "time": "t"}
+    chosen = JoinOptions(scheme=scheme, units=2, **AWARE)
+    outcome = run_script(predicate, script, options=chosen, **how)
+    assert multiset(outcome.rows) == multiset(expected_rows(predicate, script, **how))
 
 
 def counted(index: dict[str, Any]) -> list[Report]:
@@ -303,7 +325,10 @@ def test_the_default_is_sorted_runs_in_old_specs_and_fingerprints() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"index": "btree"}, "choose one of auto, runs, extendible, nested-loops, pim"),
+        (
+            {"index": "btree"},
+            "choose one of auto, runs, extendible, nested-loops, pim, stream-aware",
+        ),
         ({"theta": "1 MB"}, "theta is the size of a mini-group"),
         ({"index": "nested-loops", "theta": "1 MB"}, 'add index="extendible"'),
         ({"index": "pim", "theta": "1 MB"}, 'add index="extendible"'),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from thetastream.index import streamaware
 from thetastream.options import JoinOptions
 from thetastream.testing import (
     CASES,
@@ -34,6 +36,16 @@ EVERY = [
     for case in CASES
     for topology in (*case.topologies, "auto")
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_rows() -> Iterator[None]:
+    """Few rows are enough to make a value hot."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streamaware, "ENOUGH_ROWS", 4)
+        patch.setattr(streamaware, "HOT_SHARE", 0.15)
+        patch.setattr(streamaware, "COOL_SHARE", 0.1)
+        yield
 
 
 def shuffled(table: pa.Table, seed: int) -> pa.Table:

@@ -33,6 +33,7 @@ class Kind:
 EXTENDIBLE = {"index": "extendible", "theta": "4 KB"}
 NESTED = {"index": "nested-loops"}
 PIM = {"index": "pim"}
+AWARE = {"topology": "stream-aware", "index": "stream-aware"}
 KINDS = {
     "hash": Kind("r.k = s.k"),
     "hash, full history": Kind("r.k = s.k AND r.n < s.n", within=None),
@@ -52,6 +53,8 @@ KINDS = {
     "nested loops, full history": Kind("r.n > s.n", within=None, options=NESTED),
     "pim": Kind("r.k = s.k AND r.n < s.n", options=PIM),
     "pim, full history": Kind("r.n > s.n AND r.x > s.x", within=None, options=PIM),
+    "stream-aware": Kind("r.n > s.n AND r.x > s.x", options=AWARE),
+    "stream-aware, full history": Kind("abs(r.n - s.n) <= 1", within=None, options=AWARE),
     "symmetric, pim": Kind("r.k = s.k AND s.k = t.k", streams=3, options=PIM),
     "symmetric, extendible": Kind("r.k = s.k AND s.k = t.k", streams=3, options=EXTENDIBLE),
     "tree": Kind("r.k = s.k AND s.k = t.k", streams=3, options={"scheme": "tree"}),

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.steering.histories import KINDS, ends, play, play_view
-from thetastream.index import pim
+from thetastream.index import pim, streamaware
 
 SEEDS = {2: 6, 3: 2}
 """Histories of joins with so many streams: those of three take three times as long."""
@@ -18,8 +18,11 @@ INDEX_SEEDS = {2: 1, 3: 1}
 
 @pytest.fixture(autouse=True)
 def _small_components(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few rows fill the mutable component of a PIM-tree."""
+    """Few rows fill the mutable component of a PIM-tree, or make a value hot."""
     monkeypatch.setattr(pim, "MUTABLE_ROWS", 12)
+    monkeypatch.setattr(streamaware, "ENOUGH_ROWS", 4)
+    monkeypatch.setattr(streamaware, "HOT_SHARE", 0.15)
+    monkeypatch.setattr(streamaware, "COOL_SHARE", 0.1)
 
 
 @pytest.mark.parametrize("name", list(KINDS))

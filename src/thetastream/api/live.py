@@ -44,6 +44,12 @@ def go_live(spark: SparkSession, tree: JoinTree, path: str, max_units: int | Non
                 " versions it would meet another number of them",
                 hint='choose another topology, for instance "random", or leave out control',
             )
+        if step.routing.hot_units:
+            raise OptionError(
+                "hot_values have units of their own, which a changed table would not keep apart",
+                hint="leave out hot_values, and every unit finds its hot values by itself; or leave"
+                " out control",
+            )
     path = full_path(path)
     partitions = parallelism(spark)[1]
     used = max(max(step.routing.units) for step in tree.steps)

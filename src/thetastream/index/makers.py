@@ -10,6 +10,7 @@ from thetastream.index.extendible import Extendible
 from thetastream.index.pim import PimTree
 from thetastream.index.protocol import TupleIndex
 from thetastream.index.runs import TupleRuns
+from thetastream.index.streamaware import StreamAware
 from thetastream.spec import IndexKind, Store, StreamSpec
 
 Maker = Callable[[StreamSpec, Store], TupleIndex]
@@ -19,6 +20,7 @@ MAKERS: Final[dict[IndexKind, Maker]] = {
     IndexKind.EXTENDIBLE: Extendible,
     IndexKind.NESTED_LOOPS: BlockLists,
     IndexKind.PIM: PimTree,
+    IndexKind.STREAM_AWARE: StreamAware,
 }
 
 

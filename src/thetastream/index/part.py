@@ -94,6 +94,12 @@ class Tuples:
         found: Tuples | None = self.memo[order]
         return self if found is None else found
 
+    def picked(self, rows: Int64s, order: SortOrder) -> Tuples:
+        """Some of the tuples, at ascending positions, that are in the order of a run already."""
+        found = self.take(rows)
+        found.memo[order] = None
+        return found
+
     @cached_property
     def widest(self) -> int:
         """Arrow bytes of the largest tuple."""

@@ -129,6 +129,24 @@ class Probe:
             end = np.full(len(rows), len(part), dtype=np.int64)
         return Found(rows, begin, end, pending)
 
+    def among(self, values: Int64s) -> Pairs | None:
+        """The stretch of some sorted values of the driving key that each probing tuple may match:
+        where it begins, and ends; None if nothing bounds that key."""
+        for key, bounds in self._rules:
+            if key == self.order.range:
+                first = np.searchsorted(values, bounds.first, "left")
+                return first, np.searchsorted(values, bounds.last, "right")
+        return None
+
+    def search_values(self, part: Part, rows: Int64s, starts: Int64s, stretches: Pairs) -> Found:
+        """The range of stored tuples of each of the candidates `rows`, from the stretches of values
+        that `among` found and where the tuples of each value start in the part."""
+        low, high = part.low, part.high
+        rules = [(key, bounds.rows(rows)) for key, bounds in self._rules]
+        _pop_drive(rules, part.order.range)
+        pending = [(key, bounds) for key, bounds in rules if not bounds.covers(low[key], high[key])]
+        return Found(rows, starts[stretches[0][rows]], starts[stretches[1][rows]], pending)
+
     def candidates(self, low: Sequence[int], high: Sequence[int]) -> Int64s:
         """Probing tuples that a part's smallest and largest keys do not rule out."""
         equality = self.order.equality

@@ -8,23 +8,46 @@ from thetastream.errors import OptionError
 from thetastream.options import JoinOptions
 from thetastream.planner.report import Decision
 from thetastream.sizes import format_size
-from thetastream.spec import IndexKind, SortOrder, Store
+from thetastream.spec import IndexKind, SortOrder, Store, StreamSpec
 
 
-def index_of(options: JoinOptions, order: SortOrder, stream: str) -> tuple[IndexKind, int | None]:
+def index_of(
+    options: JoinOptions, order: SortOrder, stream: StreamSpec
+) -> tuple[IndexKind, int | None]:
     """The kind of index of a stream's store, and the bytes of a mini-group where it has such."""
-    if options.index == "auto":
-        return IndexKind.RUNS, None
-    kind = IndexKind(options.index)
+    kind = IndexKind.RUNS
+    if options.index != "auto":
+        kind = IndexKind(options.index)
+    elif options.topology == "stream-aware":
+        kind = IndexKind.STREAM_AWARE
+    if kind is IndexKind.STREAM_AWARE:
+        _check_values(order, stream)
     if kind is not IndexKind.EXTENDIBLE:
         return kind, None
     if order.equality is None:
         raise OptionError(
             f'index="extendible" needs an equality, and nothing in the predicate makes a key of'
-            f" {stream!r} equal to another stream's",
+            f" {stream.name!r} equal to another stream's",
             hint='use index="nested-loops", which takes any predicate, or leave index "auto"',
         )
     return kind, options.mini_group
+
+
+def _check_values(order: SortOrder, stream: StreamSpec) -> None:
+    """Refuse an index of hot values where nothing but an equality or the window is compared."""
+    if order.equality is not None:
+        raise OptionError(
+            f'index="stream-aware" is for inequalities and bands, and rows of {stream.name!r} are'
+            " found by an equality",
+            detail="sorted runs find the rows of an equal key without looking at any others",
+            hint='leave index "auto"; topology="contrand" spreads the rows of a frequent key',
+        )
+    if order.range is None or order.range == stream.time:
+        raise OptionError(
+            f'index="stream-aware" needs an inequality or a band, and nothing in the predicate'
+            f" bounds a key of {stream.name!r}",
+            hint='leave index "auto"',
+        )
 
 
 def describe_index(stores: Sequence[Store], reason: str) -> Decision:
@@ -38,6 +61,13 @@ def describe_index(stores: Sequence[Store], reason: str) -> Decision:
             "index",
             "PIM-tree: a mutable component that is merged into an immutable one",
             f"{asked}; probes are binary searches in both, and rows expire when these are merged",
+        )
+    if store.index is IndexKind.STREAM_AWARE:
+        return Decision(
+            "index",
+            "stream-aware: hot values apart, chained sorted runs for the others",
+            "each unit finds its hot values by a sketch; a probe searches distinct hot values, not"
+            " their rows",
         )
     if store.theta is None:
         return Decision(

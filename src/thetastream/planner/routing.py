@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from thetastream.durations import SECOND
 from thetastream.errors import OptionError
 from thetastream.options import MAX_UNITS, JoinOptions
 from thetastream.planner.costs import Cost, cost, squarest
+from thetastream.planner.heat import hot_units, hot_values
 from thetastream.planner.types import Family, Parallelism, decimal_size, family
 from thetastream.spec import (
     Bound,
@@ -78,8 +79,11 @@ def choose(
         routing=chosen,
         units=units,
         subgroups=subgroups if chosen is Routing.CONTRAND else (),
+        hot_units=hot_units(options, units, [stream.name for stream in streams]),
     )
-    grouped = tuple(_group_by(chosen, edge, band, width, side) for side in (0, 1))
+    grouped = [_group_by(chosen, edge, band, width, side) for side in (0, 1)]
+    if spec.hot_units:
+        grouped = [_with_heat(by, edge, streams, side, options) for side, by in enumerate(grouped)]
     return Choice(spec, (grouped[0], grouped[1]), reason, units_reason, tuple(costs))
 
 
@@ -87,6 +91,9 @@ def _fits(routing: Routing, edge: Edge, band: Range | None) -> bool:
     """Whether a join can have the topology."""
     if routing in (Routing.HASH, Routing.CONTRAND):
         return edge.equality is not None
+    if routing is Routing.STREAM_AWARE:
+        driven = bool(edge.ranges) and edge.ranges[0].kind is not RangeKind.TIME
+        return edge.equality is None and driven
     return routing is not Routing.BAND or band is not None
 
 
@@ -101,6 +108,14 @@ def _group_by(
     return GroupBy(kind=Grouping.CONTENT)
 
 
+def _with_heat(
+    by: GroupBy, edge: Edge, streams: Sequence[StreamSpec], side: int, options: JoinOptions
+) -> GroupBy:
+    """The same with the hot values of a side in groups of their own."""
+    key = edge.ranges[0].of(side)
+    return replace(by, hot=hot_values(options, key, streams[side].keys[key]))
+
+
 def _unfit(chosen: Routing, edge: Edge, band: Range | None) -> OptionError:
     has = "a band" if band is not None else "an inequality or less"
     if chosen is Routing.BAND:
@@ -109,6 +124,16 @@ def _unfit(chosen: Routing, edge: Edge, band: Range | None) -> OptionError:
             f"topology={chosen.value!r} does not fit: the predicate has no band, only {has}",
             detail="band buckets need a difference with both a lower and an upper bound",
             hint='add the other bound, or use topology="random" or "auto"',
+        )
+    if chosen is Routing.STREAM_AWARE:
+        equal = edge.equality is not None
+        return OptionError(
+            f"topology={chosen.value!r} does not fit: the predicate has"
+            f" {'an equality' if equal else 'no inequality and no band'}",
+            detail="it keeps values apart that are frequent in the key of an inequality or a band",
+            hint='use topology="contrand", which spreads the rows of a frequent key'
+            if equal
+            else 'use topology="random" or "auto"',
         )
     return OptionError(
         f"topology={chosen.value!r} does not fit: the predicate has no equality, only {has}",
@@ -157,7 +182,10 @@ def describe_units(routing: RoutingSpec, names: Sequence[str]) -> str:
         return f"{max(m, n)}, each with all of {names[0 if n > 1 else 1]}"
     if routing.routing is Routing.MULTI_CHAINED:
         return f"{m}, each with all of {names[0]} and {names[1]}"
-    return f"{m} for {names[0]}, {n} for {names[1]}"
+    found = f"{m} for {names[0]}, {n} for {names[1]}"
+    if routing.hot_units:
+        found += f"; {routing.hot_units} of each for hot values"
+    return found
 
 
 def unit_counts(

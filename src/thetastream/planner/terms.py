@@ -20,6 +20,8 @@ TOPOLOGIES = {
     Routing.BROADCAST: "one stream is stored in every unit; a row of the other one is stored, and"
     " probes, in any of them",
     Routing.MULTI_CHAINED: "every unit stores the row, which probes one of them",
+    Routing.STREAM_AWARE: "any unit stores the row, which probes all units of the other stream;"
+    " frequent values are kept apart",
 }
 """What each topology does with a row."""
 
@@ -36,6 +38,7 @@ _TERMS = {
     "partition-group": "a sixtieth of the keys, by a hash",
     "mini-group": "a part of a partition-group that is split when it is large and merged with its"
     " other half, the buddy, when it is small",
+    "hot value": "a frequent value of the driving key",
     "archive period": "the span of event time whose runs expire together, as one link of a chain",
     "kernel": "the search inside the units, before Spark sees any pair",
     "residual": "what the kernel cannot decide; Spark evaluates it on the pairs that are left",

@@ -150,7 +150,7 @@ class _ThreeWay:
                 strongest = min(others, key=lambda other: edge(stream, other).rank)
                 keeps = needed(self.graph.reach, bare, stream)
                 sorted_by = edge(stream, strongest).order(stream)
-                kind, theta = index_of(self.options, sorted_by, streams[stream].name)
+                kind, theta = index_of(self.options, sorted_by, streams[stream])
                 stores.append(
                     Store(
                         stream=stream,

@@ -100,7 +100,7 @@ def _stage(pair: Pair, choice: Choice, period: int | None, request: Request) -> 
         # What never expires is one sub-index: its runs are merged into ever larger ones.
         kept = Retention(time=described.time, keeps=keeps, period=None if keeps is None else period)
         order = pair.edge.order(stream)
-        kind, theta = index_of(request.options, order, described.name)
+        kind, theta = index_of(request.options, order, described)
         stores.append(
             Store(
                 stream=stream,

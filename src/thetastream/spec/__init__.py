@@ -32,8 +32,10 @@ from thetastream.spec.routing import LiveSpec, Routing, RoutingSpec
 from thetastream.spec.stages import (
     BLOCK_BYTES,
     GROUPS,
+    HOT_GROUPS,
     GroupBy,
     Grouping,
+    HotValues,
     IndexKind,
     Meeting,
     Retention,
@@ -48,6 +50,7 @@ from thetastream.spec.view import Fold, Measure, Value, ViewSpec
 __all__ = [
     "BLOCK_BYTES",
     "GROUPS",
+    "HOT_GROUPS",
     "NEWEST",
     "TABLE_VERSION",
     "Arithmetic",
@@ -60,6 +63,7 @@ __all__ = [
     "Fold",
     "GroupBy",
     "Grouping",
+    "HotValues",
     "IndexKind",
     "JoinSpec",
     "JoinTree",

@@ -187,7 +187,8 @@ def _check_stage(spec: JoinSpec, stage: Stage) -> None:
         last = stage.number + 1 == len(spec.stages)
         _require(meeting.then is not Then.FORWARD or not last, "a stage to forward packs to")
     for store in stage.stores:
-        for key in (store.group_by.key, store.order.equality, store.order.range):
+        hot = None if store.group_by.hot is None else store.group_by.hot.key
+        for key in (store.group_by.key, store.order.equality, store.order.range, hot):
             if key is not None:
                 _key(spec, store.stream, key)
         keeps = store.retention.keeps

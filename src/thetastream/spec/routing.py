@@ -23,6 +23,7 @@ class Routing(enum.StrEnum):
     SPLIT = "split"
     BROADCAST = "broadcast"
     MULTI_CHAINED = "multi-chained"
+    STREAM_AWARE = "stream-aware"
 
     @property
     def copies(self) -> bool:
@@ -45,6 +46,8 @@ class RoutingSpec:
     broadcast is a matrix of one row, which stores the first stream everywhere, or one column."""
     subgroups: tuple[int, ...] = ()
     """ContRand's d and e."""
+    hot_units: int = 0
+    """Units of each stream that are for its hot values: the last ones."""
 
     def __post_init__(self) -> None:
         if min(self.units) < 1:
@@ -56,6 +59,9 @@ class RoutingSpec:
             self.subgroups and not fits
         ):
             raise OptionError("ContRand has subgroups of at least one unit, and nothing else has")
+        apart = self.routing is Routing.STREAM_AWARE
+        if self.hot_units and not (apart and 0 < self.hot_units < min(self.units)):
+            raise OptionError("STA has hot units beside others, and nothing else has")
         if self.routing is Routing.BROADCAST and min(self.units) != 1:
             raise OptionError("a broadcast stores one of the streams in every unit")
         same = self.routing in (Routing.SPLIT, Routing.MULTI_CHAINED)

@@ -21,6 +21,9 @@ so that there is room for a fair share of up to a thousand of them; every number
 it."""
 
 
+HOT_GROUPS = 840
+"""Those of them that are for hot values, where such have units of their own: the last ones."""
+
 BLOCK_BYTES = 4096
 """What a block of stored tuples holds: the least that a mini-group of extendible hashing has."""
 
@@ -36,6 +39,8 @@ class IndexKind(enum.StrEnum):
     """One list of blocks for each partition-group, joined by block nested loops."""
     PIM = "pim"
     """A mutable component for the newest tuples, and an immutable one that it is merged into."""
+    STREAM_AWARE = "stream-aware"
+    """Hot values, each once with its tuples behind it, and a chain of sorted runs for the rest."""
 
     @classmethod
     def _missing_(cls, value: object) -> IndexKind | None:
@@ -54,6 +59,19 @@ class Grouping(enum.StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HotValues:
+    """Values of a key whose tuples are in groups of their own."""
+
+    key: int
+    codes: tuple[int, ...]
+    """The values, encoded, in ascending order."""
+
+    def __post_init__(self) -> None:
+        if not self.codes or list(self.codes) != sorted(set(self.codes)):
+            raise OptionError("hot values are listed once each, in ascending order")
+
+
+@dataclass(frozen=True, kw_only=True)
 class GroupBy:
     """How the tuples of a store are divided into groups."""
 
@@ -62,6 +80,8 @@ class GroupBy:
     width: int | float | None = None
     """Of a bucket, in units of the key."""
     groups: int = GROUPS
+    hot: HotValues | None = None
+    """Of tuples that are grouped by all they have: those that are kept apart from the others."""
 
     def __post_init__(self) -> None:
         if (self.key is None) != (self.kind is Grouping.CONTENT):
@@ -72,6 +92,8 @@ class GroupBy:
             raise OptionError(f"a bucket cannot be {self.width} wide")
         if self.groups < 1:
             raise OptionError("there is at least one group")
+        if self.hot is not None and (self.key is not None or self.groups <= HOT_GROUPS):
+            raise OptionError("hot values are apart where tuples are grouped by all they have")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +130,10 @@ class Store:
             raise OptionError(f"mini-groups of {self.theta} bytes are smaller than a block")
         if self.index is IndexKind.EXTENDIBLE and self.order.equality is None:
             raise OptionError("extendible hashing needs an equality")
+        if self.index is IndexKind.STREAM_AWARE and (
+            self.order.equality is not None or self.order.range is None
+        ):
+            raise OptionError("hot values are those of a key that is not compared for equality")
 
 
 class Then(enum.StrEnum):

@@ -57,7 +57,8 @@ class Case:
 
 
 _EQUALITY = ("hash", "contrand", *_ANY)
-_BAND = ("band", *_ANY)
+_BAND = ("band", *_ANY, "stream-aware")
+_INEQUALITY = (*_ANY, "stream-aware")
 
 CASES: Final[Sequence[Case]] = (
     Case(name="equality", predicate="r.k = s.k", within="20 seconds", topologies=_EQUALITY),
@@ -90,10 +91,25 @@ CASES: Final[Sequence[Case]] = (
         within=("5 seconds", "15 seconds"),
         topologies=_EQUALITY,
     ),
-    Case(name="inequality", predicate="r.n > s.n", within="3 seconds"),
-    Case(name="inequality of floats", predicate="r.x < s.x", within=("0 seconds", "6 seconds")),
-    Case(name="inequality of strings", predicate="r.g >= s.g", within=("6 seconds", "0 seconds")),
-    Case(name="two inequalities", predicate="r.n <= s.n AND r.x > s.x", within="15 seconds"),
+    Case(name="inequality", predicate="r.n > s.n", within="3 seconds", topologies=_INEQUALITY),
+    Case(
+        name="inequality of floats",
+        predicate="r.x < s.x",
+        within=("0 seconds", "6 seconds"),
+        topologies=_INEQUALITY,
+    ),
+    Case(
+        name="inequality of strings",
+        predicate="r.g >= s.g",
+        within=("6 seconds", "0 seconds"),
+        topologies=_INEQUALITY,
+    ),
+    Case(
+        name="two inequalities",
+        predicate="r.n <= s.n AND r.x > s.x",
+        within="15 seconds",
+        topologies=_INEQUALITY,
+    ),
     Case(name="window alone", predicate="TRUE", within=("1 second", "2 seconds")),
     Case(name="or", predicate="r.k = s.k OR r.g = s.g", within="8 seconds"),
     Case(name="unequal", predicate="r.k <> s.k AND r.g LIKE concat(s.g, '%')", within="8 seconds"),

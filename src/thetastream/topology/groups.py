@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from thetastream.index.bounds import interval
+from thetastream.index.distinct import contained
 from thetastream.index.encoding import INT64_MAX, Bools, Int64s, decode_floats
 from thetastream.index.hashing import dealt, mixed, scaled
 from thetastream.index.part import Tuples
-from thetastream.spec import Edge, Grouping, JoinSpec, Store
+from thetastream.spec import HOT_GROUPS, Edge, GroupBy, Grouping, JoinSpec, Store
 from thetastream.topology.content import content_hash
 
 MOST_BUCKETS = 8
@@ -37,7 +38,7 @@ def group_of(spec: JoinSpec, store: Store, tuples: Tuples) -> Int64s:
     """The group of each tuple of the store's stream."""
     by = store.group_by
     if by.key is None:
-        return scaled(content_hash(tuples), by.groups)
+        return _by_content(by, tuples)
     if by.kind is Grouping.BUCKET:
         return scaled(dealt(_buckets(spec, store, tuples.keys[by.key])), by.groups)
     return _by_key(tuples, by.key, by.groups)
@@ -70,6 +71,16 @@ def reached(spec: JoinSpec, store: Store, visitor: int, tuples: Tuples) -> Reach
     reach = interval(rule, side == 0, tuples.keys[own], spec.streams[visitor].keys[own])
     first, last = _buckets(spec, store, reach.first), _buckets(spec, store, reach.last)
     return _touched(first, last, by.groups)
+
+
+def _by_content(by: GroupBy, tuples: Tuples) -> Int64s:
+    """Any group, by a hash; those of hot values are the last ones, if they are apart."""
+    hashes = content_hash(tuples)
+    if by.hot is None:
+        return scaled(hashes, by.groups)
+    cold = by.groups - HOT_GROUPS
+    hot = contained(tuples.keys[by.hot.key], np.array(by.hot.codes, dtype=np.int64))
+    return np.where(hot, cold + scaled(hashes, HOT_GROUPS), scaled(hashes, cold))
 
 
 def _by_key(tuples: Tuples, key: int, groups: int) -> Int64s:

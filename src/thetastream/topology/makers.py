@@ -10,6 +10,7 @@ from thetastream.errors import OptionError
 from thetastream.spec import JoinSpec, Routing, RoutingSpec
 from thetastream.topology.bicliques import biclique
 from thetastream.topology.copying import everywhere, matrix
+from thetastream.topology.streamaware import stream_aware
 from thetastream.topology.table import Table
 
 Maker = Callable[[JoinSpec, RoutingSpec], Table]
@@ -23,6 +24,7 @@ MAKERS: Final[dict[Routing, Maker]] = {
     Routing.MATRIX: matrix,
     Routing.BROADCAST: matrix,
     Routing.MULTI_CHAINED: everywhere,
+    Routing.STREAM_AWARE: stream_aware,
 }
 
 

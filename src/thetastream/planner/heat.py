@@ -1,0 +1,89 @@
+"""Hot values as they were named, and the units that are theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+
+from thetastream.errors import OptionError
+from thetastream.index.encoding import encode
+from thetastream.options import HOT_UNITS, JoinOptions
+from thetastream.planner.types import Family, decimal_size, family
+from thetastream.spec import HotValues, KeySpec
+
+_ARROW: Final = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "string": pa.string(),
+    "binary": pa.binary(),
+}
+
+
+def hot_units(options: JoinOptions, units: Sequence[int], names: Sequence[str]) -> int:
+    """How many units of each stream are there for its hot values."""
+    if not options.hot_values:
+        return 0
+    few = min(units)
+    name = names[list(units).index(few)]
+    if few < 2:
+        raise OptionError(
+            f"hot values have units of their own, and {name} has one unit in all",
+            hint="give at least 2 units for each stream, or leave hot_values out",
+        )
+    if options.hot_units == "auto":
+        return min(HOT_UNITS, few - 1)
+    if options.hot_units >= few:
+        raise OptionError(
+            f"hot_units={options.hot_units} leaves none of the {few} units of {name} for its other"
+            " values",
+            hint=f"give fewer than {few}, or more units",
+        )
+    return options.hot_units
+
+
+def hot_values(options: JoinOptions, number: int, key: KeySpec) -> HotValues | None:
+    """The named values of a stream's key, encoded as the key is; None without any."""
+    if not options.hot_values:
+        return None
+    codes = {_code(value, key) for value in options.hot_values}
+    return HotValues(key=number, codes=tuple(sorted(codes)))
+
+
+def _code(value: Any, key: KeySpec) -> int:
+    kind = _ARROW.get(key.type)
+    if family(key.type) is Family.DECIMAL:
+        kind = pa.decimal128(*decimal_size(key.type))
+        if isinstance(value, float):
+            value = Decimal(repr(value))
+    if isinstance(value, bool) != (kind == pa.bool_()):
+        kind = None
+    if family(key.type) is Family.INTEGER and not isinstance(value, int):
+        # Arrow would cut off what is behind the point.
+        kind = None
+    if family(key.type) in (Family.TIMESTAMP, Family.TIMESTAMP_NTZ):
+        zoned = isinstance(value, datetime) and value.tzinfo is not None
+        if zoned != (family(key.type) is Family.TIMESTAMP):
+            kind = None
+    try:
+        found = None if kind is None or value is None else pa.array([value], kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        found = None
+    if found is None:
+        raise OptionError(
+            f"hot_values has {value!r}, which is no value of {key.sql}, of type {key.type}",
+            hint="name values of the key that the inequality or the band compares; times are"
+            " datetimes with a time zone, as far as their column has one",
+        )
+    return int(encode(found, key.encoding.value)[0])
