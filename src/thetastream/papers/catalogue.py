@@ -9,9 +9,10 @@ from thetastream.papers.bistream import PAPER as BISTREAM
 from thetastream.papers.epochjoin import PAPER as EPOCH_JOIN
 from thetastream.papers.figure import Figure, Paper
 from thetastream.papers.semijoin import PAPER as SEMIJOIN
+from thetastream.papers.sta import PAPER as STA
 from thetastream.papers.trijoin import PAPER as TRIJOIN
 
-PAPERS: tuple[Paper, ...] = (BISTREAM, EPOCH_JOIN, TRIJOIN, SEMIJOIN)
+PAPERS: tuple[Paper, ...] = (BISTREAM, EPOCH_JOIN, TRIJOIN, STA, SEMIJOIN)
 
 
 def figures() -> dict[str, Figure]:
