@@ -13,7 +13,6 @@ PAPER: Final = Paper(
     about="Two sites join their streams over a thin link. The simple join (SPJ) ships every tuple;"
     " the semijoin (SMJ) ships what the predicate looks at, and the rest of a tuple when it has a"
     " partner. Both run here tuple by tuple as the paper describes them, on a virtual clock, and"
-    ' equations 1 and 2, which `JoinOptions(transport="auto")` chooses by, are plotted beside'
-    " them.",
+    " equations 1 and 2 are plotted beside them; `transport/costmodel.py` has both, and chooses.",
     figures=(*panels.FIGURES, auto.FIGURE),
 )

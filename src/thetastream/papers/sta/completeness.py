@@ -148,8 +148,8 @@ def outcome(elements: int, checkpoint: float, quick: bool) -> Outcome:
                 found=f"{aware[highest]:.2%} at {highest:g}; with a window of"
                 f" {SHORT * checkpoint:g} s {short['STA'][highest]:.1%}",
                 holds=min(aware[highest], short["STA"][highest]) >= IDEAL,
-                why=f"What is missed falls {lacking[exponents[0]]:.1f} to"
-                f" {lacking[highest]:.1f} times as one goes from CI to STA",
+                why=f"STA misses {lacking[exponents[0]]:.1f} to {lacking[highest]:.1f} times less"
+                " than the chained index",
             ),
             Finding(
                 claim=f"at Zipf {LOW:g} the chained index finds 3.5 times fewer than there are",
