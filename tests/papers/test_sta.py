@@ -7,7 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from thetastream.papers.sta import PAPER, completeness, indexes, partitioning, setting, speed
+from thetastream.papers.sta import (
+    PAPER,
+    checkpoints,
+    completeness,
+    indexes,
+    partitioning,
+    setting,
+    speed,
+)
 from thetastream.papers.sta.data import tables, zipf_keys
 from thetastream.papers.sta.setting import COSTS, SYSTEMS, Element, Measures, Setting
 from thetastream.simulator import Replayed
@@ -21,7 +29,7 @@ HOLD = {5: 3, 6: 2, 32: 2, 33: 1, 34: 2, 35: 2}
 
 
 def test_all_figures_of_the_paper_are_there() -> None:
-    numbers = (5, 6, *range(11, 36))
+    numbers = [*(5, 6), *range(11, 32), "checkpoints", *range(32, 36)]
     assert list(BY_NAME) == [f"sta-{number}" for number in numbers]
     assert all(figure.paper == PAPER.name for figure in PAPER.figures)
 
@@ -114,6 +122,23 @@ def test_a_lookup_waits_for_the_slowest_element_it_visits() -> None:
     fast = measures("CI", light, heavy, delay=0.05)
     assert fast.utilisation > 1
     assert math.isinf(fast.latency)
+
+
+def test_with_check_points_one_cold_element_finds_all_that_is_cold() -> None:
+    cold = Element(lookups=100, compared=300, results=20)
+    hot = Element(lookups=100, compared=100, results=30)
+    found = measures("STA", cold, cold, cold, hot, hot, hot, hot)
+    one = checkpoints.known(found.elements[:3])
+    assert (one.lookups, one.compared, one.results) == (100, 300, 60)
+    service = (100 * COSTS.row + 300 * COSTS.comparison + 25 * 60 * COSTS.result) / 100
+    expected = setting.waiting(service, service * 2 * 500 / 3)
+    assert checkpoints.aware(found) == pytest.approx(
+        2 * setting.HOP + expected + 5 * setting.GATHERING
+    )
+    assert math.isinf(setting.waiting(1.0, 1.0))
+    outcome = checkpoints.FIGURE.run(True)
+    assert len(outcome.findings) == 6
+    assert all(one.holds or one.why for one in outcome.findings)
 
 
 def test_ratios_where_something_falls_behind() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from thetastream.papers.figure import Figure, Outcome, Paper
-from thetastream.papers.sta import completeness, indexes, partitioning, speed
+from thetastream.papers.sta import checkpoints, completeness, indexes, partitioning, speed
 from thetastream.papers.sta.setting import NAME
 
 
@@ -36,6 +36,7 @@ PAPER: Final = Paper(
         _figure(5, "Index updates with the top keys apart", indexes.SETTING, indexes.figure_5),
         _figure(6, "Redundancy of keys in sub-indexes", indexes.SETTING, indexes.figure_6),
         *speed.FIGURES,
+        checkpoints.FIGURE,
         _figure(
             32,
             "Load imbalance of hash and random partitioning",

@@ -95,6 +95,10 @@ SYSTEMS: Final = {
 }
 """As in the paper, but exact: elements share no state at check points, and whatever may hold a
 partner is visited."""
+PIM_EVERYWHERE: Final = System(
+    "PIM in every element", JoinOptions(topology="multi-chained", index="pim"), copies=True
+)
+_KNOWN: Final = {**SYSTEMS, PIM_EVERYWHERE.name: PIM_EVERYWHERE}
 
 
 @lru_cache(maxsize=16)
@@ -164,13 +168,14 @@ class Measures:
 
     @property
     def _system(self) -> System:
-        return SYSTEMS[self.setting.system]
+        return _KNOWN[self.setting.system]
 
     def _inserting(self, one: Element) -> float:
         predicted = PREDICTION * one.stored if self._system.predicts else 0.0
         return COSTS.row * one.stored + COSTS.update * one.updates + predicted
 
-    def _looking(self, one: Element, *, results: bool = True) -> float:
+    def looking(self, one: Element, *, results: bool = True) -> float:
+        """Seconds that an element looked for partners, at the paper's scale."""
         smaller = self.setting.smaller
         compared = one.compared * (smaller if self._system.scans else 1.0)
         found = smaller * one.results if results else 0.0
@@ -184,12 +189,12 @@ class Measures:
     @property
     def lookups(self) -> float:
         """Tuples per second at which the busiest element does nothing but look up."""
-        return self.tuples / max(self._looking(one) for one in self.elements)
+        return self.tuples / max(self.looking(one) for one in self.elements)
 
     @property
     def throughput(self) -> float:
         """Tuples per second at which the busiest element has no rest."""
-        return self.tuples / max(self._inserting(one) + self._looking(one) for one in self.elements)
+        return self.tuples / max(self._inserting(one) + self.looking(one) for one in self.elements)
 
     @property
     def visited(self) -> float:
@@ -198,7 +203,7 @@ class Measures:
 
     def busy(self, one: Element) -> float:
         """The share of its time that an element works, at the paper's rate."""
-        each = (self._inserting(one) + self._looking(one)) / self.tuples
+        each = (self._inserting(one) + self.looking(one)) / self.tuples
         return each * 2 * self.setting.rate
 
     @property
@@ -210,7 +215,7 @@ class Measures:
     def search(self) -> float:
         """Seconds that the search of a lookup takes in the slowest element, without results."""
         return max(
-            self._looking(one, results=False) / one.lookups for one in self.elements if one.lookups
+            self.looking(one, results=False) / one.lookups for one in self.elements if one.lookups
         )
 
     @property
@@ -226,8 +231,7 @@ class Measures:
         visited = [one for one in self.elements if one.lookups]
         times = []
         for one in visited:
-            busy = self.busy(one)
-            times.append(self._looking(one) / one.lookups * (1 + busy / (2 * (1 - busy))))
+            times.append(waiting(self.looking(one) / one.lookups, self.busy(one)))
         if self._system.copies:
             count = sum(one.lookups for one in visited)
             slowest = (
@@ -244,6 +248,11 @@ class Measures:
         return max(results) / sum(results) if sum(results) else 0.0
 
 
+def waiting(service: float, busy: float) -> float:
+    """Mean seconds of what takes so long, in an element that works for such a share of its time."""
+    return service * (1 + busy / (2 * (1 - busy))) if busy < 1 else float("inf")
+
+
 def trace_of(setting: Setting) -> Trace:
     """A run of the real elements."""
     rate, window = setting.rate / RATE, setting.scaled_window
@@ -253,7 +262,7 @@ def trace_of(setting: Setting) -> Trace:
         {"r": Replayed(first, rate), "s": Replayed(second, rate)},
         PREDICATES.get(setting.data, "r.v > s.v"),
         within=f"{round(1000 * window)} milliseconds",
-        options=SYSTEMS[setting.system].options_for(setting.data, setting.elements),
+        options=_KNOWN[setting.system].options_for(setting.data, setting.elements),
         cluster=Cluster(epoch=epoch, cpu=COSTS),
         seed=SEED,
     )
@@ -266,7 +275,7 @@ def measured(setting: Setting) -> Measures:
     trace = trace_of(setting)
     after = setting.scaled_window + 1e-9
     found: dict[int, Element] = {}
-    copies = SYSTEMS[setting.system].copies
+    copies = _KNOWN[setting.system].copies
     for turn in trace.since(after):
         found[turn.unit] = _with(found.get(turn.unit, Element()), turn, copies)
     return Measures(setting, trace.rows(after), tuple(found[unit] for unit in sorted(found)))
@@ -283,11 +292,13 @@ def _with(one: Element, turn: Turn, copies: bool) -> Element:
     )
 
 
-SCALED: Final = (
+SCALE: Final = (
     f"Windows {TIME[False]:g} times as short and streams {RATE:g} times as slow as the paper's;"
-    f" results, and comparisons of nested loops, are counted {TIME[False] * RATE:g} times, so that"
-    " a tuple has as much to do as at full scale. Elements, routing and indexes are the real"
-    " ones, and every result is found: nothing is shared at check points, and a tuple visits all"
-    " elements that may hold a partner. BCHJ is as in the paper's algorithm 3: every tuple in"
-    " every element, and nested loops in one of them."
+    " results, and comparisons of nested loops, are counted"
+    f" {TIME[False] * RATE:g} times, so that a tuple has as much to do as at full scale."
+)
+SCALED: Final = (
+    f"{SCALE} Elements, routing and indexes are the real ones, and every result is found: nothing"
+    " is shared at check points, and a tuple visits all elements that may hold a partner. BCHJ is"
+    " as in the paper's algorithm 3: every tuple in every element, and nested loops in one of them."
 )
