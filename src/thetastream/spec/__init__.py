@@ -29,6 +29,7 @@ from thetastream.spec.edges import (
 )
 from thetastream.spec.join import JoinSpec, Reach, is_windowed, longest, needed, window_in
 from thetastream.spec.routing import LiveSpec, Routing, RoutingSpec
+from thetastream.spec.sketch import SKETCH_ROWS, SketchOptions
 from thetastream.spec.stages import (
     BLOCK_BYTES,
     GROUPS,
@@ -49,6 +50,7 @@ __all__ = [
     "BLOCK_BYTES",
     "GROUPS",
     "NEWEST",
+    "SKETCH_ROWS",
     "TABLE_VERSION",
     "Arithmetic",
     "Bound",
@@ -73,6 +75,7 @@ __all__ = [
     "Retention",
     "Routing",
     "RoutingSpec",
+    "SketchOptions",
     "SortOrder",
     "Stage",
     "Step",
