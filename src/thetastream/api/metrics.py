@@ -14,8 +14,11 @@ from typing import Any, NamedTuple, SupportsIndex, overload
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
+from thetastream.api import hot_text
 from thetastream.planner import html_table, text_notes, text_table
 from thetastream.runtime.dataflow import INNER, OBSERVATION
+from thetastream.steering.frequent import gain, told_keys, worst_balance
+from thetastream.steering.policy import SplitKey
 
 SHOWN_BATCHES = 20
 """Batches in a table: the newest."""
@@ -125,6 +128,11 @@ class BatchMetrics:
     """What came of each stream, and up to which time; in the order of the join."""
     units: tuple[UnitLoad, ...]
     """Empty for a batch without rows, and when Spark did not deliver the reports."""
+    hot: tuple[SplitKey, ...] = ()
+    """The keys that were split, or had been and were not drained yet."""
+    balance: tuple[float, float] | None = None
+    """How many times its share of the visiting rows the busiest unit had, with hot keys and as it
+    would have been without; the worst join of several. None without such keys."""
 
     @property
     def rows_per_second(self) -> float:
@@ -184,7 +192,8 @@ class Metrics(list[BatchMetrics]):
     @property
     def notes(self) -> list[str]:
         """What deserves a look, and what to do about it."""
-        return [*_late_notes(self), *_idle_notes(self), *_balance_notes(self)]
+        gained = hot_text.balance_note(self[-1].balance) if self else []
+        return [*_late_notes(self), *_idle_notes(self), *_balance_notes(self), *gained]
 
     def __str__(self) -> str:
         if not self:
@@ -198,6 +207,9 @@ class Metrics(list[BatchMetrics]):
             lines += text_table([_STREAMS_HEAD, *rows], right=len(_STREAMS_HEAD) - 1)
         if self._heavy:
             lines += ["", "Most frequent keys", *text_table([_KEYS_HEAD, *self._heavy], right=1)]
+        if self[-1].hot:
+            lines += ["", f"Hot keys in batch {self[-1].batch}"]
+            lines += text_table([hot_text.HEAD, *hot_text.key_rows(self[-1].hot)])
         if self.notes:
             lines += ["", "Notes", *text_notes(self.notes)]
         return "\n".join(lines)
@@ -210,6 +222,8 @@ class Metrics(list[BatchMetrics]):
             parts.append(html_table(_STREAMS_HEAD, map(_stream_row, self[-1].streams)))
         if self._heavy:
             parts.append(html_table(_KEYS_HEAD, self._heavy))
+        if self and self[-1].hot:
+            parts.append(html_table(hot_text.HEAD, hot_text.key_rows(self[-1].hot)))
         parts += [f"<p>{html.escape(note)}</p>" for note in self.notes]
         return f"<div>{''.join(parts)}</div>"
 
@@ -246,7 +260,9 @@ def metrics(query: StreamingQuery) -> Metrics:
 
 
 def _batch(progress: StreamingQueryProgress, last: BatchMetrics | None) -> BatchMetrics:
-    reports = list(_reports(progress.observedMetrics or {}))
+    observed = progress.observedMetrics or {}
+    reports = list(_reports(observed))
+    told = [(int(one.get("join", 0)), one) for one in map(json.loads, report_texts(observed))]
     units = [report.unit for report in reports]
     times = progress.eventTime or {}
     watermark = _time(times.get("watermark"))
@@ -267,6 +283,8 @@ def _batch(progress: StreamingQueryProgress, last: BatchMetrics | None) -> Batch
         newest=max((time for time in seen if time is not None), default=None),
         streams=streams,
         units=tuple(units),
+        hot=told_keys(told),
+        balance=worst_balance(gain(told)),
     )
     if not units and last is not None:
         # No unit had a turn, so the state is what it was.

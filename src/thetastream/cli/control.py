@@ -332,6 +332,8 @@ def status_json(status: Status, *, samples: bool = False) -> dict[str, Any]:
             {"join": one.join, "stage": one.stage, "unit": one.unit, "rows": one.rows}
             for one in status.draining
         ],
+        "hot": [asdict(one) for one in status.hot],
+        "balance": status.balance,
         "waiting": status.waiting,
         "batch": status.batch,
         "at": None if status.at is None else status.at.isoformat(),

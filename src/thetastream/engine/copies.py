@@ -108,9 +108,7 @@ class Copies:
                 yield from self._drop([one], indexes)
             held[one.key] = HeldKey(key=one.key, since=one.since)
 
-    def _exports(
-        self, one: HotKey, indexes: UnitIndexes
-    ) -> Iterator[tuple[Export, CopyFile]]:
+    def _exports(self, one: HotKey, indexes: UnitIndexes) -> Iterator[tuple[Export, CopyFile]]:
         """All that is stored of a key's copied stream, in files."""
         index, space = indexes.store_of(one.copied)
         key = equality_key(self._spec, one.copied)

@@ -127,7 +127,7 @@ class FrequentRow(NamedTuple):
     """A key, how often it was estimated to come, and its value if that is known."""
 
     key: int
-    count: int
+    times: int
     shown: str
 
 

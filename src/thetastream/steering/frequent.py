@@ -101,3 +101,33 @@ def gain(reports: Reports) -> list[dict[str, float]]:
             }
         )
     return found
+
+
+def worst_balance(gains: Iterable[dict[str, float]]) -> tuple[float, float] | None:
+    """The join whose busiest unit would be busiest without hot keys: its balance with them, and
+    without."""
+    found = [(float(one["with"]), float(one["without"])) for one in gains]
+    return max(found, key=lambda pair: pair[1], default=None)
+
+
+def told_keys(reports: Reports) -> tuple[SplitKey, ...]:
+    """The keys that have places of their own, as the units of one batch tell of them."""
+    units: dict[tuple[int, int], list[int]] = {}
+    news: dict[tuple[int, int], dict[str, Any]] = {}
+    for join, report in reports:
+        for one in report.get("hot", ()):
+            units.setdefault((join, one["key"]), []).append(report["unit"])
+            news[join, one["key"]] = one
+    return tuple(
+        SplitKey(
+            join=join,
+            stream=one["stream"],
+            key=key,
+            step=one["step"],
+            units=tuple(sorted(units[join, key])),
+            share=one["share"],
+            shown=one["shown"],
+            since=one["at"],
+        )
+        for (join, key), one in sorted(news.items())
+    )

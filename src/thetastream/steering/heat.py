@@ -62,7 +62,7 @@ def check_wish(version: Version, wish: Heat, tree: JoinTree) -> None:
         if not 0 <= one.join < len(tree.steps):
             raise ControlError(f"there is no join {one.join}", hint="joins are counted from 0")
         table, spec = version.joins[one.join], tree.steps[one.join].spec
-        reason = why_not(table, spec)
+        reason = why_not(spec, table.made.routing)
         if reason:
             raise ControlError(f"key {one.name} cannot be split: {reason}", hint=INSTEAD)
         names = [stream.name for stream in spec.streams]
@@ -174,7 +174,7 @@ class _Steps:
     def _new(self, wish: HotWish) -> HotKey | None:
         """The first step of a key; None if its group is about to move."""
         names = [stream.name for stream in self._spec.streams]
-        if wish.stream not in names or why_not(self._table, self._spec):
+        if wish.stream not in names or why_not(self._spec, self._table.made.routing):
             return None
         for place, store in enumerate(self._spec.stages[0].stores):
             codes = np.array([wish.key], dtype=np.int64)

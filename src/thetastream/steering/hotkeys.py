@@ -14,17 +14,13 @@ from thetastream.steering.edits import Heat, HotWish
 from thetastream.steering.policy import FrequentKey, Holding, Moment, SplitKey, Verdict
 from thetastream.topology.groups import groups_of_keys
 
-GRAIN = 2
-"""A hot key adds at most the GRAINth part of an even share to each of its units, so that the others
-can make up for it."""
-
 
 class HotKeys:
     """Splits keys that are too frequent for one unit, and puts them together again.
 
     A unit's even share of a join's rows is one out of the number of units. A key whose rows in one
-    stream exceed `factor` times that share is hot. It gets as many units as it needs, `least` at
-    the least, and those that have the least to do. It cools down when it had less than half of the
+    stream exceed `factor` times that share is hot. It gets so many units that none of them has more
+    than this of it, `least` at the least, and those that have the least to do. It cools down when it had less than half of the
     threshold in `patience` decisions in a row. At most `most` keys are hot at a time.
 
     >>> policy = ts.HotKeys()
@@ -42,6 +38,7 @@ class HotKeys:
     name = "hot keys"
     heats = True
     """It decides about hot keys, independently of scales and moves."""
+    scales = False
 
     def __init__(
         self,
@@ -70,7 +67,8 @@ class HotKeys:
     def decide(self, moment: Moment, earlier: Sequence[Verdict]) -> Verdict:
         """What to do about keys that have become hot, and about those that are no longer."""
         if moment.frequent is None:
-            return Verdict(why="not all units have told their frequent keys", leaning=_last(earlier))
+            why = "not all units have told their frequent keys"
+            return Verdict(why=why, leaning=_last(earlier))
         wishes: list[HotWish] = []
         cool: list[tuple[int, int]] = []
         said: list[str] = []
@@ -162,13 +160,15 @@ class _Join:
 
     def hotter(self, high: float, least: int) -> Iterator[tuple[HotWish, bool]]:
         """Keys to be split, the most frequent first, and whether they have places already."""
-        for one in sorted(self._best.values(), key=lambda key: (-key.share, key.key)):
-            if one.share <= high:
-                return
-            count = min(self.units, max(least, math.ceil(GRAIN * one.share * self.units)))
+        ranked = sorted(self._best.values(), key=lambda key: (-key.share, key.key))
+        wanting = []
+        for one in ranked:
+            count = min(self.units, max(least, math.ceil(one.share / high)))
             known = self._split.get(one.key)
-            if known is not None and not _is_wanting(known, count):
-                continue
+            if one.share > high and (known is None or _is_wanting(known, count)):
+                wanting.append((one, known, count))
+                self._lift(one, known)
+        for one, known, count in wanting:
             stream = one.stream if known is None else known.stream
             wish = HotWish(
                 join=self._join,
@@ -181,15 +181,21 @@ class _Join:
             )
             yield wish, known is not None
 
+    def _homes(self, key: int) -> list[int]:
+        """The units that have the groups of a key."""
+        return [unit for holding in self._holdings for unit in _unit_of(holding, key)]
+
+    def _lift(self, one: FrequentKey, known: SplitKey | None) -> None:
+        """Take a key's rows from the units that have them now."""
+        units = known.units if known is not None and known.step == "hot" else ()
+        for unit in units or self._homes(one.key)[:1]:
+            self._load[unit] -= one.share / max(1, len(units))
+
     def _idle(self, one: FrequentKey, count: int) -> tuple[int, ...]:
-        """The units in the order of what they have to do without a key, to which it is then
-        added."""
-        home = [unit for holding in self._holdings for unit in _unit_of(holding, one.key)]
+        """The units in the order of what they have to do; then they have a key as well."""
         load = self._load
-        if home:
-            load[home[0]] -= one.share
         ranked = sorted(load, key=lambda unit: (load[unit], unit))
-        for unit in list(dict.fromkeys([*home, *ranked]))[:count]:
+        for unit in list(dict.fromkeys([*self._homes(one.key), *ranked]))[:count]:
             load[unit] += one.share / count
         return tuple(ranked)
 

@@ -59,6 +59,8 @@ class _Asked:
     """A policy, and what it has decided."""
 
     policy: Policy
+    own: bool = False
+    """Whether it belongs to the join itself."""
     log: deque[Verdict] = field(default_factory=lambda: deque(maxlen=LOGGED))
     since_change: list[Verdict] = field(default_factory=list)
     last: float = float("-inf")
@@ -117,6 +119,13 @@ class Loop:
             self._lease.hold()
             _check_together([*(one.policy for one in self._asked), *added])
             self._asked += [_Asked(policy) for policy in added]
+
+    def use_own(self, policy: Policy | None) -> None:
+        """Ask a policy that belongs to the join itself, in the place of an earlier one."""
+        with self._lock:
+            self._asked = [one for one in self._asked if not one.own]
+            if policy is not None:
+                self._asked.append(_Asked(policy, own=True))
 
     def remove(self, policies: Iterable[Policy]) -> None:
         """Ask these policies no more."""
@@ -494,6 +503,12 @@ def _heats(policy: Policy) -> bool:
 
 def _check_together(policies: Sequence[Policy]) -> None:
     """Refuse policies of different kinds that would undo what the other does."""
+    if sum(map(_heats, policies)) > 1:
+        raise OptionError(
+            "two policies decide which keys are hot",
+            hint='let one of them do that: hot_keys="auto" has one of its own, with'
+            ' JoinOptions(hot_keys="watch") there is only yours',
+        )
     found = (policy.name for policy in policies if getattr(policy, "scales", False))
     scaling = list(dict.fromkeys(found))
     if len(scaling) > 1:

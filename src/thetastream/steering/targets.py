@@ -21,7 +21,9 @@ Placed = Scale | Move | Moves
 """Edits that are about the places of groups."""
 
 
-def start(version: Version, edit: Placed | Heat, tree: JoinTree, note: Note, at: float) -> Version | None:
+def start(
+    version: Version, edit: Placed | Heat, tree: JoinTree, note: Note, at: float
+) -> Version | None:
     """The first step towards what an edit asks for; None if that is so already."""
     if isinstance(edit, Heat):
         raise TypeError("hot keys have steps of their own")

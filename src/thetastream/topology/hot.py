@@ -101,9 +101,7 @@ class KeyRoutes:
 
     def __init__(self, table: Table, spec: JoinSpec, stream: int) -> None:
         mine = [
-            one
-            for one in table.hot
-            if (one.spread if one.split == stream else one.step.copies)
+            one for one in table.hot if (one.spread if one.split == stream else one.step.copies)
         ]
         self._codes: Int64s = np.array([one.key for one in mine], dtype=np.int64)
         self._stream = stream
@@ -156,14 +154,14 @@ def hot_units(table: Table) -> frozenset[int]:
     return frozenset(unit for one in table.hot for unit in one.units)
 
 
-def why_not(table: Table, spec: JoinSpec) -> str:
+def why_not(spec: JoinSpec, routing: Routing) -> str:
     """Why keys of a join cannot be split; empty if they can."""
     if len(spec.streams) != 2:
         return "tuples of a three-way join meet in packs, which are not copied"
     if spec.edges[0].equality is None:
         return "the predicate has no equality"
-    if table.made.routing is not Routing.HASH:
-        return f"topology {table.made.routing.value!r} already spreads keys, or knows none"
+    if routing is not Routing.HASH:
+        return f"topology {routing.value!r} does not keep a key in one unit"
     for store in spec.stages[0].stores:
         by = store.group_by
         if by.kind is not Grouping.KEY or by.key != equality_key(spec, store.stream):
@@ -185,7 +183,7 @@ def check_hot(table: Table, spec: JoinSpec) -> None:
     """Refuse hot keys with which a pair would be missed or found twice."""
     if not table.hot:
         return
-    reason = why_not(table, spec)
+    reason = why_not(spec, table.made.routing)
     if reason or table.live is None:
         raise OptionError(f"no key of this table can be hot: {reason or 'it does not change'}")
     codes = [one.key for one in table.hot]
