@@ -1,4 +1,4 @@
-"""The policy of hot keys: on tables of frequent keys that a reader can check, and on whole joins."""
+"""The policy of hot keys: on tables of frequent keys that a reader can check, and in joins."""
 
 from __future__ import annotations
 

@@ -42,7 +42,11 @@ PAIRS = "pairs"
 """Three streams with intermediate results that are not packed."""
 CASCADE = "spark-cascade"
 """Spark's own joins one after the other, as far as it accepts them."""
-OWN = (OURS, LISTED, PLAIN, TREE, PAIRS)
+HASH = "plain hash"
+"""The join of a case with hot keys, without them."""
+LIVE = "live table"
+"""The same with a control directory."""
+OWN = (OURS, LISTED, PLAIN, TREE, PAIRS, HASH, LIVE)
 NATIVE = (OURS, SPARK_DEFAULT, SPARK_ROCKSDB)
 
 
@@ -81,6 +85,8 @@ class Case:
     band: int = BAND
     query: str = ""
     """A query with aggregates; `{within}` stands for the window."""
+    hot_keys: bool = False
+    """Whether our own join splits hot keys."""
     cap: tuple[str, int] | None = None
     """A contestant that would never finish, and the rows per trigger that it gets instead."""
 
@@ -200,6 +206,21 @@ CASES: tuple[Case, ...] = (
         title="Equality, one side Zipf 1.0",
         data="zipf",
         results=10.0,
+    ),
+    replace(
+        EQUALITY,
+        name="hot",
+        title="Equality, one key has half of the rows of a large stream",
+        data="hot",
+        contestants=(OURS, HASH, SPARK_DEFAULT, SPARK_ROCKSDB, DUCKDB),
+        hot_keys=True,
+    ),
+    replace(
+        EQUALITY,
+        name="hot-uniform",
+        title="Equality, uniform keys, looking for hot ones",
+        contestants=(OURS, LIVE, HASH),
+        hot_keys=True,
     ),
     replace(
         EQUALITY,

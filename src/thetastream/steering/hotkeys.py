@@ -20,8 +20,9 @@ class HotKeys:
 
     A unit's even share of a join's rows is one out of the number of units. A key whose rows in one
     stream exceed `factor` times that share is hot. It gets so many units that none of them has more
-    than this of it, `least` at the least, and those that have the least to do. It cools down when it had less than half of the
-    threshold in `patience` decisions in a row. At most `most` keys are hot at a time.
+    than this of it, `least` at the least, and those that have the least to do. It cools down when
+    it had less than half of the threshold in `patience` decisions in a row. At most `most` keys are
+    hot at a time.
 
     >>> policy = ts.HotKeys()
     >>> orders = ts.Holding(stream="orders", join=0, stage=0, units=(0, 1))
