@@ -57,7 +57,7 @@ def test_status_for_machines(run: Any) -> None:
     assert code == DONE
     assert set(found) == {
         *("path", "version", "step", "settled", "change", "by", "why", "max_units", "streams"),
-        *("draining", "waiting", "batch", "at", "confirmed", "problem", "samples"),
+        *("draining", "hot", "balance", "waiting", "batch", "at", "confirmed", "problem", "samples"),
     }
     assert found["streams"][0] == {
         "stream": "r",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 
 import pytest
 
@@ -11,8 +10,10 @@ from tests.steering.hot_histories import KINDS, play_hot
 from thetastream.index import pim
 from thetastream.steering.hotkeys import HotKeys
 
-SEEDS = {"integers": 3, "full history": 2}
-"""Histories of each kind: one, but for the plainest ones."""
+SHORT = 10
+"""Batches of a history, before all keys cool."""
+SIMILAR = ("integers and a range", "nested loops")
+"""Kinds that differ little from others here."""
 STEPS = ("copy", "hot", "cooling")
 
 
@@ -22,19 +23,17 @@ def _small_components(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pim, "MUTABLE_ROWS", 12)
 
 
-@pytest.mark.parametrize("name", list(KINDS))
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in SIMILAR])
 def test_no_row_is_lost_or_doubled_whatever_becomes_hot(name: str) -> None:
-    seen: Counter[str] = Counter()
-    for seed in range(SEEDS.get(name, 1)):
-        seen += play_hot(KINDS[name], seed).steps
+    seen = play_hot(KINDS[name], 2, count=SHORT).steps
     # A test in which nothing becomes hot shows nothing.
     assert all(seen[step] for step in STEPS), seen
 
 
-@pytest.mark.parametrize("name", ["integers", "strings"])
+@pytest.mark.parametrize("name", ["strings"])
 def test_a_policy_decides_and_no_row_is_lost_or_doubled(name: str) -> None:
     played = play_hot(
-        KINDS[name], 1, count=14, rows=40, policies=(HotKeys(patience=1),), by_hand=False
+        KINDS[name], 1, count=SHORT, rows=40, policies=(HotKeys(patience=1),), by_hand=False
     )
     assert all(played.steps[step] for step in STEPS), played.steps
 
