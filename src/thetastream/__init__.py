@@ -69,9 +69,19 @@ if TYPE_CHECKING:
         Decision,
         Plan,
     )
-    from thetastream.spec import Routing
-    from thetastream.steering.edits import Move, Moves, Scale
-    from thetastream.steering.policy import Holding, Load, Moment, Policy, Usage, Verdict
+    from thetastream.spec import Routing, SketchOptions
+    from thetastream.steering.edits import Heat, HotWish, Move, Moves, Scale
+    from thetastream.steering.hotkeys import HotKeys
+    from thetastream.steering.policy import (
+        FrequentKey,
+        Holding,
+        Load,
+        Moment,
+        Policy,
+        SplitKey,
+        Usage,
+        Verdict,
+    )
     from thetastream.steering.rebalance import Rebalance
     from thetastream.steering.scaling import TwoPhaseScaling
     from thetastream.transport.client import Pushed, SiteClient, SiteStream
@@ -85,13 +95,16 @@ _LATER = {
         *("Alternative", "Conjunct", "ConjunctClass", "Cost"),
         *("Decision", "Plan"),
     ),
-    "spec": ("Routing",),
-    "steering.edits": ("Move", "Moves", "Scale"),
+    "spec": ("Routing", "SketchOptions"),
+    "steering.edits": ("Heat", "HotWish", "Move", "Moves", "Scale"),
+    "steering.hotkeys": ("HotKeys",),
     "api.control": (
         *("Change", "Control", "History", "Sample", "Status", "StreamPlaces"),
         *("UnitDraining", "control"),
     ),
-    "steering.policy": ("Holding", "Load", "Moment", "Policy", "Usage", "Verdict"),
+    "steering.policy": (
+        *("FrequentKey", "Holding", "Load", "Moment", "Policy", "SplitKey", "Usage", "Verdict"),
+    ),
     "steering.rebalance": ("Rebalance",),
     "steering.scaling": ("TwoPhaseScaling",),
     "transport.client": ("Pushed", "SiteClient", "SiteStream"),
@@ -129,9 +142,13 @@ __all__ = [
     "Decision",
     "FingerprintError",
     "ForgottenError",
+    "FrequentKey",
+    "Heat",
     "HeavyKey",
     "History",
     "Holding",
+    "HotKeys",
+    "HotWish",
     "JobError",
     "JoinOptions",
     "Load",
@@ -162,6 +179,8 @@ __all__ = [
     "SiteRequestError",
     "SiteStream",
     "SiteUnreachableError",
+    "SketchOptions",
+    "SplitKey",
     "StateError",
     "Status",
     "StreamLoad",

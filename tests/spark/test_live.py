@@ -41,8 +41,15 @@ def rows(stream: int, batch: int) -> pa.Table:
 class Live:
     """A query that gets one file per stream at a time."""
 
-    def __init__(self, spark: SparkSession, root: Path, names: str = "rs") -> None:
-        self.spark, self.root, self.names = spark, root, names
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: Path,
+        names: str = "rs",
+        made: Callable[[int, int], pa.Table] = rows,
+    ) -> None:
+        """`made`: the rows of a stream in a batch."""
+        self.spark, self.root, self.names, self.made = spark, root, names, made
         self.given = 0
         self.query: StreamingQuery | None = None
         self.out = "out"
@@ -81,7 +88,7 @@ class Live:
         assert self.query is not None
         for _ in range(count):
             for stream, name in enumerate(self.names):
-                write_batches(self.root / name, [rows(stream, self.given)], first=self.given)
+                write_batches(self.root / name, [self.made(stream, self.given)], first=self.given)
             self.given += 1
             self.query.processAllAvailable()
             until(lambda: self.told().get("batch", -1) >= self.last_batch() >= 0)
@@ -111,7 +118,7 @@ class Live:
 
     def tables(self) -> dict[str, pa.Table]:
         return {
-            name: pa.concat_tables([rows(stream, batch) for batch in range(self.given)])
+            name: pa.concat_tables([self.made(stream, batch) for batch in range(self.given)])
             for stream, name in enumerate(self.names)
         }
 

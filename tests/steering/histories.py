@@ -74,14 +74,15 @@ def batches(
         for stream in range(streams):
             size = int(random.integers(0, rows))
             table = rows_of(int(random.integers(1 << 30)), size, first=1000 * number, seconds=4.0)
-            moved = _later(table.select(CARRIED), number * 4 * SECOND)
+            moved = later(table.select(CARRIED), number * 4 * SECOND)
             tables.append(moved.slice(0, 0) if stream and random.random() < 0.1 else moved)
         mark = START + (number * 4 - 5) * SECOND
         found.append(Batch(*tables, watermark=mark if number > 1 else None))
     return found
 
 
-def _later(table: pa.Table, micros: int) -> pa.Table:
+def later(table: pa.Table, micros: int) -> pa.Table:
+    """The rows with later times."""
     place = table.schema.get_field_index("t")
     times = table.column("t").cast(pa.int64()).to_pylist()
     moved = [None if time is None else time + micros for time in times]

@@ -26,9 +26,11 @@ from thetastream.api.caller import warn
 from thetastream.api.metrics import report_texts
 from thetastream.api.session import parallelism
 from thetastream.errors import OptionError
-from thetastream.spec import JoinTree, LiveSpec
+from thetastream.options import JoinOptions
+from thetastream.spec import JoinTree, LiveSpec, SketchOptions
 from thetastream.steering.directory import opened
 from thetastream.steering.files import full_path
+from thetastream.steering.hotkeys import HotKeys
 from thetastream.steering.lease import ManagedError
 from thetastream.steering.loop import Loop, Progress, reports_of
 from thetastream.steering.policy import Policy, Verdict
@@ -40,8 +42,9 @@ _LISTENERS: WeakKeyDictionary[SparkSession, _Listener] = WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
-def go_live(spark: SparkSession, tree: JoinTree, path: str, max_units: int | None) -> JoinTree:
+def go_live(spark: SparkSession, tree: JoinTree, path: str, options: JoinOptions) -> JoinTree:
     """The joins, going by the tables of a control directory, which is made if it is new."""
+    max_units = options.max_units
     for step in tree.steps:
         if step.routing.routing.copies:
             raise OptionError(
@@ -69,7 +72,9 @@ def go_live(spark: SparkSession, tree: JoinTree, path: str, max_units: int | Non
     directory = opened(path)
     directory.forget_tables()
     known = directory.open(tree, most, time.time())
-    _recover(loop_of(path))
+    loop = loop_of(path)
+    _recover(loop)
+    loop.use_own(HotKeys() if options.hot_keys == "auto" else None)
     if max_units is not None:
         directory.allow(max_units)
     if most > partitions:
@@ -82,9 +87,10 @@ def go_live(spark: SparkSession, tree: JoinTree, path: str, max_units: int | Non
     _listen(spark, path, known.control)
     # Workers that have read tables for an earlier query read them again.
     token = uuid.uuid4().hex
+    sketch = None if options.hot_keys == "off" else options.sketch or SketchOptions()
+    live = LiveSpec(path=path, control=known.control, join=0, token=token, sketch=sketch)
     steps = tuple(
-        replace(step, live=LiveSpec(path=path, control=known.control, join=number, token=token))
-        for number, step in enumerate(tree.steps)
+        replace(step, live=replace(live, join=number)) for number, step in enumerate(tree.steps)
     )
     return replace(tree, steps=steps)
 

@@ -14,8 +14,11 @@ from typing import Any, NamedTuple, SupportsIndex, overload
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
+from thetastream.api import hot_text
 from thetastream.planner import html_table, text_notes, text_table
 from thetastream.runtime.dataflow import INNER, OBSERVATION
+from thetastream.steering.frequent import gain, told_keys, worst_balance
+from thetastream.steering.policy import SplitKey
 
 SHOWN_BATCHES = 20
 """Batches in a table: the newest."""
@@ -132,6 +135,11 @@ class BatchMetrics:
     """Empty for a batch without rows, and when Spark did not deliver the reports."""
     gathered_from: int = 0
     """Units that the batch's results come from."""
+    hot: tuple[SplitKey, ...] = ()
+    """The keys that were split, or had been and were not drained yet."""
+    balance: tuple[float, float] | None = None
+    """How many times its share of the visiting rows the busiest unit had, with hot keys and as it
+    would have been without; the worst join of several. None without such keys."""
 
     @property
     def rows_per_second(self) -> float:
@@ -206,7 +214,8 @@ class Metrics(list[BatchMetrics]):
     @property
     def notes(self) -> list[str]:
         """What deserves a look, and what to do about it."""
-        return [*_late_notes(self), *_idle_notes(self), *_balance_notes(self)]
+        gained = hot_text.balance_note(self[-1].balance) if self else []
+        return [*_late_notes(self), *_idle_notes(self), *_balance_notes(self), *gained]
 
     def __str__(self) -> str:
         if not self:
@@ -222,6 +231,9 @@ class Metrics(list[BatchMetrics]):
             lines += ["", f"Units in batch {self._worked}", *text_table(self._work, right=1)]
         if self._heavy:
             lines += ["", "Most frequent keys", *text_table([_KEYS_HEAD, *self._heavy], right=1)]
+        if self[-1].hot:
+            lines += ["", f"Hot keys in batch {self[-1].batch}"]
+            lines += text_table([hot_text.HEAD, *hot_text.key_rows(self[-1].hot)])
         if self.notes:
             lines += ["", "Notes", *text_notes(self.notes)]
         return "\n".join(lines)
@@ -236,6 +248,8 @@ class Metrics(list[BatchMetrics]):
             parts.append(html_table(("units", f"batch {self._worked}"), self._work))
         if self._heavy:
             parts.append(html_table(_KEYS_HEAD, self._heavy))
+        if self and self[-1].hot:
+            parts.append(html_table(hot_text.HEAD, hot_text.key_rows(self[-1].hot)))
         parts += [f"<p>{html.escape(note)}</p>" for note in self.notes]
         return f"<div>{''.join(parts)}</div>"
 
@@ -286,7 +300,9 @@ def metrics(query: StreamingQuery) -> Metrics:
 
 
 def _batch(progress: StreamingQueryProgress, last: BatchMetrics | None) -> BatchMetrics:
-    reports = list(_reports(progress.observedMetrics or {}))
+    observed = progress.observedMetrics or {}
+    reports = list(_reports(observed))
+    told = [(int(one.get("join", 0)), one) for one in map(json.loads, report_texts(observed))]
     units = [report.unit for report in reports]
     times = progress.eventTime or {}
     watermark = _time(times.get("watermark"))
@@ -308,6 +324,8 @@ def _batch(progress: StreamingQueryProgress, last: BatchMetrics | None) -> Batch
         streams=streams,
         units=tuple(units),
         gathered_from=sum(report.unit.results > 0 for report in reports if not report.inner),
+        hot=told_keys(told),
+        balance=worst_balance(gain(told)),
     )
     if not units and last is not None:
         # No unit had a turn, so the state is what it was.

@@ -187,7 +187,7 @@ class Streams:
                 _warn_of_full_history(plan.tree, f"{limit}, or say that this is intended: {meant}")
         tree = plan.tree
         if settings.control is not None:
-            tree = self._live(tree, settings.control, settings.max_units)
+            tree = self._live(tree, settings.control, settings)
         return build(
             tree,
             inputs,
@@ -195,13 +195,13 @@ class Streams:
             cache_bytes=settings.cache_bytes,
         )
 
-    def _live(self, tree: JoinTree, path: str, max_units: int | None) -> JoinTree:
+    def _live(self, tree: JoinTree, path: str, options: JoinOptions) -> JoinTree:
         """The joins, going by the tables of a control directory."""
         if not self._streaming:
             raise OptionError(
                 "a batch join has no time to be scaled while it runs", hint="leave out control"
             )
-        return go_live(self._spark, tree, path, max_units)
+        return go_live(self._spark, tree, path, options)
 
     def explain(
         self,

@@ -26,6 +26,8 @@ from typing import Any
 from thetastream.errors import JobError, OptionError, WindowError, unknown_option
 from thetastream.options import JoinOptions
 from thetastream.planner import parse_duration
+from thetastream.spec import SketchOptions
+from thetastream.steering.hotkeys import HotKeys
 from thetastream.steering.policy import Policy
 from thetastream.steering.rebalance import Rebalance
 from thetastream.steering.scaling import TwoPhaseScaling
@@ -59,9 +61,10 @@ class Sink:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-POLICIES: dict[str, type[TwoPhaseScaling | Rebalance]] = {
+POLICIES: dict[str, type[TwoPhaseScaling | Rebalance | HotKeys]] = {
     "scaling": TwoPhaseScaling,
     "rebalance": Rebalance,
+    "hot_keys": HotKeys,
 }
 """The policies, by the names of their tables in [control]."""
 _VALUES: dict[str, tuple[Any, str]] = {
@@ -222,6 +225,9 @@ class _Reader:
         live = {"control": self._path(self._text(table, "path", where))}
         if "max_units" in table:
             live["max_units"] = table["max_units"]
+        if "hot_keys" in table:
+            # The units report frequent keys, and the policy of the job decides.
+            live["hot_keys"] = "watch"
         found = tuple(
             self._policy(kind, self._table(table, name, where), f"[control.{name}]")
             for name, kind in POLICIES.items()
@@ -235,8 +241,8 @@ class _Reader:
         return live, found
 
     def _policy(
-        self, kind: type[TwoPhaseScaling | Rebalance], raw: dict[str, Any], where: str
-    ) -> TwoPhaseScaling | Rebalance:
+        self, kind: type[TwoPhaseScaling | Rebalance | HotKeys], raw: dict[str, Any], where: str
+    ) -> TwoPhaseScaling | Rebalance | HotKeys:
         taken = inspect.signature(kind).parameters
         self._no_others(raw, set(taken), where)
         values = dict(raw)
@@ -286,6 +292,13 @@ class _Reader:
             name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()
         }
         try:
+            if isinstance(values.get("sketch"), dict):
+                values["sketch"] = SketchOptions(**values["sketch"])
+            if "hot_keys" in live and values.pop("hot_keys", "watch") != "watch":
+                raise OptionError(
+                    "hot keys have a policy of their own in [control.hot_keys]",
+                    hint="leave hot_keys out of [options], or leave out [control.hot_keys]",
+                )
             return JoinOptions(**values, **live)
         except OptionError as error:
             raise self._error(f"[options]: {error.what}", error.hint) from None

@@ -9,6 +9,7 @@ from thetastream.errors import OptionError
 from thetastream.options import JoinOptions
 from thetastream.planner.expression import Expr
 from thetastream.planner.graph import join_graph
+from thetastream.planner.hotkeys import hot_keys_of
 from thetastream.planner.keys import Scope
 from thetastream.planner.names import EVERYTHING, Carried, Names
 from thetastream.planner.parser import parse_predicate
@@ -68,7 +69,10 @@ def plan_any(
     plan = _planned(tree, scope, request, carried, timed=timed, verify=verify)
     if request.options.control is None:
         return plan
-    return replace(plan, decisions=(*plan.decisions, _live(request.options)))
+    found = [_live(request.options)]
+    if request.options.hot_keys != "off":
+        found.append(hot_keys_of(plan.tree, request.options))
+    return replace(plan, decisions=(*plan.decisions, *found))
 
 
 def _live(options: JoinOptions) -> Decision:

@@ -29,6 +29,7 @@ from thetastream.spec.edges import (
 )
 from thetastream.spec.join import JoinSpec, Reach, is_windowed, longest, needed, window_in
 from thetastream.spec.routing import LiveSpec, Routing, RoutingSpec
+from thetastream.spec.sketch import SKETCH_ROWS, SketchOptions
 from thetastream.spec.stages import (
     BLOCK_BYTES,
     GROUPS,
@@ -52,6 +53,7 @@ __all__ = [
     "GROUPS",
     "HOT_GROUPS",
     "NEWEST",
+    "SKETCH_ROWS",
     "TABLE_VERSION",
     "Arithmetic",
     "Bound",
@@ -77,6 +79,7 @@ __all__ = [
     "Retention",
     "Routing",
     "RoutingSpec",
+    "SketchOptions",
     "SortOrder",
     "Stage",
     "Step",

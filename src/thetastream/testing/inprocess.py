@@ -25,7 +25,7 @@ from thetastream.engine.protocol import Report
 from thetastream.engine.runner import Place, Runner, UnitState
 from thetastream.options import JoinOptions
 from thetastream.planner import Plan, parse_duration, plan_join
-from thetastream.spec import JoinSpec, Stage, Store, result_column
+from thetastream.spec import JoinSpec, SketchOptions, Stage, Store, result_column
 from thetastream.spec.codec import to_json
 from thetastream.spec.tree import Step, read_step
 from thetastream.testing.duck import DuckAnalyst, DuckJoin, column_specs, query, to_duckdb
@@ -89,7 +89,13 @@ class InProcess:
         self.plan = plan if groups is None else _with_groups(plan, groups)
         self._chunk_rows = chunk_rows
         self._hashes = hashes
+        self._sketch: SketchOptions | None = None
         self.runners = self._new_runners()
+
+    def predict(self, sketch: SketchOptions | None) -> None:
+        """Let the units look for hot keys from now on, or no longer."""
+        self._sketch = sketch
+        self.restart()
 
     @property
     def spec(self) -> JoinSpec:
@@ -124,7 +130,8 @@ class InProcess:
     def new_runner(self, step: Step) -> Runner:
         """What carries out one join of the plan."""
         table = make(step.spec, step.routing)
-        return Runner(step.spec, table, chunk_rows=self._chunk_rows, validate=True)
+        rows, sketch = self._chunk_rows, self._sketch
+        return Runner(step.spec, table, chunk_rows=rows, validate=True, sketch=sketch)
 
     def results(self, step: Batch, pieces: int = 1) -> pa.Table:
         """The results of a batch, or views; each stream arrives in so many Arrow batches."""

@@ -18,9 +18,9 @@ import pyarrow as pa
 from thetastream.engine.manifest import followed_version
 from thetastream.engine.protocol import Report
 from thetastream.engine.runner import Place, UnitState
-from thetastream.spec import JoinTree
+from thetastream.spec import JoinTree, SketchOptions
 from thetastream.steering.directory import Directory
-from thetastream.steering.edits import Edit, Move, Moves, Scale
+from thetastream.steering.edits import Edit, Heat, HotWish, Move, Moves, Scale
 from thetastream.steering.files import Files
 from thetastream.steering.lease import SECONDS
 from thetastream.steering.loop import Loop, Progress, reports_of
@@ -69,10 +69,13 @@ class Steering:
         files: Files | None = None,
         cpu: Callable[[Report], float] | None = None,
         seconds: float = 10.0,
+        sketch: SketchOptions | None = None,
     ) -> None:
         """`files`: those of the control directory, in memory by default; `cpu`: the seconds of CPU
         time that a report is to tell of, instead of those that were measured; `seconds`: from one
-        batch to the next."""
+        batch to the next; `sketch`: the size of the units' predictors of hot keys."""
+        if sketch is not None:
+            running.predict(sketch)
         self.running = running
         self.tree: JoinTree = running.plan.tree
         self.files: Files = MemoryFiles() if files is None else files
@@ -167,6 +170,26 @@ class Steering:
 def _newest(state: Mapping[Place, UnitState]) -> int:
     """The newest version that a unit has gone by."""
     return max((followed_version(unit.manifest) for unit in state.values()), default=0)
+
+
+def random_heat(
+    random: np.random.Generator, version: Version, tree: JoinTree, codes: list[tuple[int, int]]
+) -> Heat:
+    """Some keys of these, given with the numbers of their joins, become hot, and others cool."""
+    some = [codes[place] for place in random.permutation(len(codes))[: int(random.integers(1, 4))]]
+    wishes = tuple(
+        HotWish(
+            join=join,
+            stream=str(random.choice([stream.name for stream in tree.steps[join].spec.streams])),
+            key=key,
+            units=int(random.integers(2, 4)),
+            prefer=tuple(random.permutation(version.max_units).tolist()),
+        )
+        for join, key in some
+    )
+    listed = [(join, one.key) for join, table in enumerate(version.joins) for one in table.hot]
+    cool = tuple(one for one in listed if one not in some and random.random() < 0.5)
+    return Heat(keys=wishes, cool=cool)
 
 
 def random_edit(random: np.random.Generator, version: Version, names: list[str]) -> Edit:
