@@ -104,7 +104,7 @@ class HotCopies:
         else:
             followed = self._manifest.followed
             if followed is not None and followed.version >= one.since:
-                # HotCopies of a router that was ahead of others: the export has these as well.
+                # Copies of a router that was ahead of others: the export has these as well.
                 yield from self._drop([one], indexes)
             held[one.key] = HeldKey(key=one.key, since=one.since)
 
