@@ -60,7 +60,9 @@ if TYPE_CHECKING:
         metrics,
     )
     from thetastream.api.session import configure, session
+    from thetastream.api.sites import RemoteStream, Site, site
     from thetastream.api.streams import ARRIVAL, Streams, sql, streams
+    from thetastream.api.wires import SiteLoad
     from thetastream.planner import (
         Alternative,
         Conjunct,
@@ -80,7 +82,9 @@ _LATER = {
     "api.live": ("Manager", "manage"),
     "api.metrics": ("BatchMetrics", "HeavyKey", "Metrics", "StreamLoad", "UnitLoad", "metrics"),
     "api.session": ("configure", "session"),
+    "api.sites": ("RemoteStream", "Site", "site"),
     "api.streams": ("ARRIVAL", "Streams", "sql", "streams"),
+    "api.wires": ("SiteLoad",),
     "planner": (
         *("Alternative", "Conjunct", "ConjunctClass", "Cost"),
         *("Decision", "Plan"),
@@ -150,15 +154,18 @@ __all__ = [
     "Pushed",
     "Rebalance",
     "RefusedExpressionError",
+    "RemoteStream",
     "RequestError",
     "Routing",
     "Sample",
     "Scale",
     "SettingError",
+    "Site",
     "SiteChangedError",
     "SiteClient",
     "SiteDataError",
     "SiteError",
+    "SiteLoad",
     "SiteRequestError",
     "SiteStream",
     "SiteUnreachableError",
@@ -186,6 +193,7 @@ __all__ = [
     "manage",
     "metrics",
     "session",
+    "site",
     "sql",
     "streams",
 ]

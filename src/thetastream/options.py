@@ -58,6 +58,13 @@ Aggregation = Literal["auto", "enumerate"]
 - `enumerate`: the results are listed and Spark aggregates them; for comparison.
 """
 
+Transport = Literal["simple", "semijoin"]
+"""How the tuples of a site's stream travel.
+
+- `simple`: whole tuples (SPJ).
+- `semijoin`: what the join looks at, and the rest for those tuples that are in a result (SMJ).
+"""
+
 MAX_UNITS = 1024
 
 THETA = "1.5 MB"
@@ -115,6 +122,8 @@ class JoinOptions:
     max_units: int | None = None
     """With `control`, how many units there may ever be; by default as many as the shuffle has
     partitions."""
+    transport: Transport = "simple"
+    """How the tuples of streams that are at sites travel."""
     cross: bool = False
     """Allow a stream that the predicate compares with no other."""
     functions: tuple[str, ...] = ()
@@ -136,6 +145,11 @@ class JoinOptions:
             raise OptionError(
                 f"unknown scheme {self.scheme!r}",
                 hint=f"choose one of {', '.join(Scheme.__args__)}",  # type: ignore[attr-defined]
+            )
+        if self.transport not in Transport.__args__:  # type: ignore[attr-defined]
+            raise OptionError(
+                f"unknown transport {self.transport!r}",
+                hint=f"choose one of {', '.join(Transport.__args__)}",  # type: ignore[attr-defined]
             )
         if self.intermediate not in Intermediate.__args__:  # type: ignore[attr-defined]
             raise OptionError(

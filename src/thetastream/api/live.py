@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from thetastream.api.caller import warn
 from thetastream.api.metrics import report_texts
 from thetastream.api.session import parallelism
+from thetastream.api.wires import site_loads
 from thetastream.errors import OptionError
 from thetastream.spec import JoinTree, LiveSpec, Routing
 from thetastream.steering.directory import opened
@@ -118,7 +119,8 @@ class _Listener(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:
         """A batch is committed."""
         progress = event.progress
-        reports = reports_in(report_texts(progress.observedMetrics or {}), self._control)
+        observed = progress.observedMetrics or {}
+        reports = reports_in(report_texts(observed), self._control)
         query = str(progress.id)
         if not reports and query not in self._mine:
             return
@@ -128,7 +130,7 @@ class _Listener(StreamingQueryListener):
                 query=query,
                 batch=progress.batchId,
                 at=time.time(),
-                rows_in=progress.numInputRows,
+                rows_in=progress.numInputRows - site_loads(observed)[1],
                 seconds=(progress.durationMs or {}).get("triggerExecution", 0) / 1000,
                 reports=reports,
             )

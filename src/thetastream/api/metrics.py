@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, SupportsIndex, overload
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
+from thetastream.api.observed import texts
+from thetastream.api.wires import SITES_HEAD, SiteLoad, added, site_loads, site_row
 from thetastream.planner import html_table, text_notes, text_table
 from thetastream.runtime.dataflow import INNER, OBSERVATION
 
@@ -125,6 +127,8 @@ class BatchMetrics:
     """What came of each stream, and up to which time; in the order of the join."""
     units: tuple[UnitLoad, ...]
     """Empty for a batch without rows, and when Spark did not deliver the reports."""
+    sites: tuple[SiteLoad, ...] = ()
+    """What went over the wire, for each stream that is at a site."""
 
     @property
     def rows_per_second(self) -> float:
@@ -196,6 +200,8 @@ class Metrics(list[BatchMetrics]):
             lines += ["", f"Streams in batch {self[-1].batch}"]
             rows = map(_stream_row, self[-1].streams)
             lines += text_table([_STREAMS_HEAD, *rows], right=len(_STREAMS_HEAD) - 1)
+        if self._sites:
+            lines += ["", "Sites", *text_table([SITES_HEAD, *self._sites], right=5)]
         if self._heavy:
             lines += ["", "Most frequent keys", *text_table([_KEYS_HEAD, *self._heavy], right=1)]
         if self.notes:
@@ -208,10 +214,17 @@ class Metrics(list[BatchMetrics]):
         parts = [html_table(_HEAD, map(_batch_row, self[-SHOWN_BATCHES:]))]
         if self and self[-1].streams:
             parts.append(html_table(_STREAMS_HEAD, map(_stream_row, self[-1].streams)))
+        if self._sites:
+            parts.append(html_table(SITES_HEAD, self._sites))
         if self._heavy:
             parts.append(html_table(_KEYS_HEAD, self._heavy))
         parts += [f"<p>{html.escape(note)}</p>" for note in self.notes]
         return f"<div>{''.join(parts)}</div>"
+
+    @property
+    def _sites(self) -> list[tuple[str, ...]]:
+        """What went over the wire in all these batches."""
+        return [site_row(load) for load in added(load for batch in self for load in batch.sites)]
 
     @property
     def _heavy(self) -> list[tuple[str, ...]]:
@@ -248,6 +261,7 @@ def metrics(query: StreamingQuery) -> Metrics:
 def _batch(progress: StreamingQueryProgress, last: BatchMetrics | None) -> BatchMetrics:
     reports = list(_reports(progress.observedMetrics or {}))
     units = [report.unit for report in reports]
+    sites, markers = site_loads(progress.observedMetrics or {})
     times = progress.eventTime or {}
     watermark = _time(times.get("watermark"))
     if watermark is not None and watermark.timestamp() <= 0:
@@ -257,7 +271,7 @@ def _batch(progress: StreamingQueryProgress, last: BatchMetrics | None) -> Batch
     seen += [stream.newest for stream in streams]
     found = BatchMetrics(
         batch=progress.batchId,
-        rows_in=progress.numInputRows,
+        rows_in=max(0, progress.numInputRows - markers),
         seconds=(progress.durationMs or {}).get("triggerExecution", 0) / 1000,
         results=sum(report.unit.results for report in reports if not report.inner),
         late=sum(unit.late for unit in units),
@@ -267,6 +281,7 @@ def _batch(progress: StreamingQueryProgress, last: BatchMetrics | None) -> Batch
         newest=max((time for time in seen if time is not None), default=None),
         streams=streams,
         units=tuple(units),
+        sites=sites,
     )
     if not units and last is not None:
         # No unit had a turn, so the state is what it was.
@@ -295,7 +310,7 @@ def _reports(observed: dict[str, Any]) -> Iterator[_Report]:
     found: dict[tuple[bool, int, str, int], dict[str, Any]] = {}
     for name, row in observed.items():
         if name.startswith(OBSERVATION):
-            for text in _texts(row):
+            for text in texts(row):
                 fields = json.loads(text)
                 stage, unit = fields.pop("stage"), fields["unit"]
                 # A stage that Spark ran again reports again.
@@ -316,18 +331,7 @@ def report_texts(observed: dict[str, Any]) -> Iterator[str]:
     """The units' reports among the observed metrics of a batch, as they were written."""
     for name, row in observed.items():
         if name.startswith(OBSERVATION):
-            yield from _texts(row)
-
-
-def _texts(row: object) -> Iterator[str]:
-    """The reports in an observed row; a unit that had no turn left none."""
-    if isinstance(row, str):
-        if row.startswith("{"):
-            yield row
-    elif isinstance(row, list | tuple):
-        # On Connect the values are a list of their own, beside their names.
-        for item in row:
-            yield from _texts(item)
+            yield from texts(row)
 
 
 def _streams(reports: Iterable[_Report], before: Sequence[StreamLoad]) -> tuple[StreamLoad, ...]:

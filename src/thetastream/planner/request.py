@@ -24,6 +24,8 @@ class Request:
     options: JoinOptions = field(default_factory=JoinOptions)
     delay: int = 0
     """How late a tuple may be, in microseconds."""
+    sites: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The streams that are at sites, each with the columns that its site has."""
     origin: str = ""
     """The line of the user's program that asked."""
 

@@ -39,6 +39,23 @@ def router(step: str, stream: int, version: str) -> Callable[[Batches], Batches]
     return route_packs
 
 
+def fetcher(errands: Any, schema: StructType, version: str) -> Callable[[Batches], Batches]:
+    """The function for `mapInArrow` that completes results with what sites have."""
+    check = _checker(version)
+
+    def fetch_rest(batches: Batches) -> Batches:
+        check()
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from thetastream.runtime.worker_gc import freeze_loaded_modules
+        from thetastream.transport.fetching import complete
+
+        yield from complete(errands, batches, to_arrow_schema(schema, timezone="UTC"))
+        freeze_loaded_modules()
+
+    return fetch_rest
+
+
 def _checker(version: str) -> Callable[[], None]:
     """Says what is missing on a worker."""
 

@@ -1,0 +1,171 @@
+"""What of a site's stream goes over the wire, and when.
+
+A partial tuple is what the join looks at: the tuple's number, its time, and the columns of the
+predicate. With the simple transport the rest travels with it; with the semijoin it is fetched for
+those tuples that are in a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from thetastream.errors import UnknownColumnError
+from thetastream.planner.conjuncts import split
+from thetastream.planner.expression import Expr, columns, streams_of
+from thetastream.planner.keys import Scope
+from thetastream.planner.names import Carried, at
+from thetastream.planner.plan import Plan
+from thetastream.planner.report import Decision
+from thetastream.planner.request import Request
+from thetastream.planner.sitefilters import Filter, show_filter, site_filter
+from thetastream.spec import Travel, result_column
+from thetastream.transport.messages import NUMBER
+
+Places = frozenset[tuple[int, int]]
+"""Columns, as stream and place in it."""
+
+
+@dataclass(frozen=True)
+class _Remote:
+    """A stream at a site, while its join is planned."""
+
+    stream: int
+    first: frozenset[int]
+    """Columns that travel at once."""
+    later: frozenset[int]
+    """Columns that are fetched for results."""
+    where: Filter | None
+
+
+class Travels:
+    """What travels of the streams that are at sites."""
+
+    def __init__(
+        self,
+        tree: Expr,
+        scope: Scope,
+        request: Request,
+        wanted: Sequence[Carried],
+        first: Places,
+    ) -> None:
+        """`first`: columns that must travel at once, although the predicate does not read them."""
+        self.scope = scope
+        self.names = scope.names
+        self.request = request
+        self.wanted = tuple(wanted)
+        self.remotes = [
+            self._remote(self.names.streams.index(name), tree, first)
+            for name in request.sites
+            if name in self.names.streams
+        ]
+
+    def carried(self) -> tuple[Carried, ...]:
+        """What the join carries: instead of columns that are fetched, the tuple's number."""
+        found = list(self.wanted)
+        for remote in self.remotes:
+            number = self._number(remote.stream)
+            mine = self._wanted(remote.stream) - remote.later
+            if remote.later and number is not None:
+                mine |= {number}
+            found[remote.stream] = Carried(mine, self.wanted[remote.stream].values)
+        return tuple(found)
+
+    def added(self, plan: Plan) -> Plan:
+        """The plan of the join with what travels for it; afterwards results have all columns."""
+        if not self.remotes:
+            return plan
+        travels = tuple(self._travel(remote) for remote in self.remotes)
+        decisions = [self._decision(remote) for remote in self.remotes]
+        return replace(plan, travels=travels, decisions=(*plan.decisions, *decisions))
+
+    # -- columns --------------------------------------------------------------------------------
+
+    def _remote(self, stream: int, tree: Expr, first: Places) -> _Remote:
+        name = self.names.streams[stream]
+        own = self.request.sites[name]
+        specs = self.names.columns[stream]
+        number = self._number(stream)
+        read = set()
+        for column in columns(tree):
+            if column.stream == stream:
+                if column.index == number:
+                    raise UnknownColumnError(
+                        f"stream {name!r} has no column {NUMBER!r}",
+                        **at(self.scope.text, column),
+                        hint="the number that a site gives a tuple is not part of the tuple",
+                    )
+                read.add(column.index)
+        time = self.names.position(stream, self.request.time.get(name, ""))
+        read |= set() if time is None else {time}
+        read |= {index for one, index in first if one == stream}
+        wanted = self._wanted(stream)
+        # What is made beside the site, a time of arrival, does not come from it.
+        here = {index for index, spec in enumerate(specs) if spec.name not in own}
+        later = frozenset[int]()
+        if self.request.options.transport == "semijoin":
+            later = wanted - read - here
+        mine = [item for item in split(tree) if streams_of(item) == {stream}]
+        return _Remote(
+            stream=stream,
+            first=frozenset((wanted | read) - later - here),
+            later=later,
+            where=site_filter(mine, specs),
+        )
+
+    def _wanted(self, stream: int) -> frozenset[int]:
+        """The columns of the stream that results have."""
+        mine = self.wanted[stream].columns
+        every = frozenset(range(len(self.names.columns[stream])))
+        return (every if mine is None else mine) - {self._number(stream) or -1}
+
+    def _number(self, stream: int) -> int | None:
+        return self.names.position(stream, NUMBER)
+
+    # -- the result -----------------------------------------------------------------------------
+
+    def _travel(self, remote: _Remote) -> Travel:
+        stream = remote.stream
+        specs = self.names.columns[stream]
+        carried = self.names.carried[stream]
+        number = self._number(stream)
+        later = tuple(sorted(remote.later))
+        held = tuple((specs[index].name, place) for place, index in enumerate(carried))
+        place = None
+        if later and number is not None:
+            place = result_column(stream, carried.index(number))
+            # From here on expressions over results may read what is fetched, too.
+            extended = list(self.names.carried)
+            extended[stream] = carried + later
+            self.names.carried = tuple(extended)
+        return Travel(
+            stream=stream,
+            name=self.names.streams[stream],
+            columns=tuple(specs[index].name for index in sorted(remote.first)),
+            number=place,
+            held=tuple((name, result_column(stream, at)) for name, at in held if name != NUMBER),
+            fetched=tuple(
+                (specs[index].name, result_column(stream, len(carried) + offset))
+                for offset, index in enumerate(later)
+            ),
+            where=remote.where,
+        )
+
+    def _decision(self, remote: _Remote) -> Decision:
+        specs = self.names.columns[remote.stream]
+        first = _listed([specs[index].name for index in sorted(remote.first)])
+        later = _listed([specs[index].name for index in sorted(remote.later)])
+        asked = "asked for in the options"
+        choice, reason = "simple", f"{asked}: whole tuples travel ({first})"
+        if remote.later:
+            choice = "semijoin"
+            reason = f"{asked}: {first} and the number travel; {later} is fetched for results"
+        elif self.request.options.transport == "semijoin":
+            reason = f"the join looks at all that is asked for: {first} travel, nothing is fetched"
+        if remote.where is not None:
+            reason += f"; the site keeps tuples with {show_filter(remote.where)}"
+        return Decision(f"transport of {self.names.streams[remote.stream]}", choice, reason)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "nothing"

@@ -1,0 +1,24 @@
+"""What of a site's stream travels at once, and what is fetched for results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Travel:
+    """The columns of a stream that is at a site, on their way into results."""
+
+    stream: int
+    name: str
+    columns: tuple[str, ...]
+    """Those that travel at once."""
+    held: tuple[tuple[str, str], ...]
+    """Columns that results of the join have, and their names in them."""
+    number: str | None = None
+    """The name of the tuple's number in results; None if nothing is fetched."""
+    fetched: tuple[tuple[str, str], ...] = ()
+    """Columns that are fetched, and their names in results afterwards."""
+    where: dict[str, Any] | None = None
+    """A filter that the site evaluates."""

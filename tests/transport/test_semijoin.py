@@ -1,0 +1,290 @@
+"""Joins of partial tuples whose rest is fetched from a site: in process, against DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.transport.conftest import Running
+from tests.transport.packets import alarms, packets
+from thetastream.errors import ForgottenError, SiteChangedError, UnknownColumnError
+from thetastream.options import JoinOptions
+from thetastream.planner import Plan, plan_join
+from thetastream.spec import ColumnSpec, result_column
+from thetastream.testing.duck import DuckAnalyst, column_specs
+from thetastream.testing.inprocess import (
+    CRASH,
+    RESTART,
+    Batch,
+    InProcess,
+    expected_rows,
+    multiset,
+    rows_in,
+)
+from thetastream.transport import fetching
+from thetastream.transport.config import StreamConfig
+from thetastream.transport.feed import WIRE, Feed, Follower
+from thetastream.transport.fetching import Errand, complete
+from thetastream.transport.link import Link
+from thetastream.transport.messages import NUMBER
+
+TIMES = {"p": "at", "a": "raised", "q": "at", "b": "raised"}
+STREAMS = {
+    "packets": StreamConfig("packets", "at"),
+    "alarms": StreamConfig("alarms", "raised"),
+}
+
+
+class Sited:
+    """Streams at a site, joined in this process batch by batch as Spark would."""
+
+    def __init__(self, running: Running, predicate: str, names: dict[str, str], **how: Any) -> None:
+        self.link = Link(address=running.address, patience=5.0)
+        self.names = names
+        with self.link.connect() as client:
+            self.infos = {name: client.stream(stream) for name, stream in names.items()}
+        specs = {
+            name: [
+                *column_specs(info.schema),
+                *([] if how.get("transport") == "simple" else [_NUMBER]),
+            ]
+            for name, info in self.infos.items()
+        }
+        self.plan: Plan = plan_join(
+            streams=specs,
+            predicate=predicate,
+            within=how.get("within"),
+            time={name: TIMES[name] for name in names},
+            options=JoinOptions(
+                transport=how.get("transport", "semijoin"), scheme=how.get("scheme", "auto")
+            ),
+            analyst=DuckAnalyst.of(specs),
+            fixed_zone=True,
+            sites={name: frozenset(info.schema.names) for name, info in self.infos.items()},
+        )
+        self.join = InProcess(self.plan)
+        self.feeds = [self._feed(travel) for travel in self.plan.travels]
+        self.errands = [
+            Errand(feed=feed, number=travel.number, fetched=travel.fetched)
+            for feed, travel in zip(self.feeds, self.plan.travels, strict=True)
+            if travel.number is not None
+        ]
+        self.read = 0
+        self.fetched = 0
+
+    def _feed(self, travel: Any) -> Feed:
+        info = self.infos[travel.name]
+        return Feed(
+            link=self.link,
+            stream=info.name,
+            id=info.id,
+            schema=info.schema,
+            columns=travel.columns,
+            numbered=travel.number is not None,
+            where=travel.where,
+            tasks=2,
+        )
+
+    def tables(self, start: int, stop: int) -> list[pa.Table]:
+        """What travels of the tuples with these numbers."""
+        found = []
+        for feed in self.feeds:
+            fields = [pa.field(NUMBER, pa.int64())] if feed.numbered else []
+            fields += [feed.schema.field(name) for name in feed.columns]
+            schema = pa.schema([*fields, pa.field(WIRE, pa.string())])
+            offsets = [{"id": feed.id, "number": number} for number in (start, stop)]
+            batches = [one for part in feed.parts(*offsets) for one in feed.read(part, schema)]
+            table = pa.Table.from_batches(batches, schema)
+            self.read += table.num_rows - table.column(WIRE).null_count
+            found.append(table.filter(table.column(WIRE).is_null()).drop_columns([WIRE]))
+        return found
+
+    def completed(self, found: pa.Table) -> list[tuple[Any, ...]]:
+        """The rows of results, with all columns in the order of the streams."""
+        if not found.num_columns:
+            return []
+        tree = self.plan.tree
+        if len(tree.steps) > 1:
+            named = [
+                result_column(stream, number)
+                for stream, names in enumerate(tree.output)
+                for number in range(len(names))
+            ]
+            found = found.rename_columns(named)
+        fields = list(found.schema)
+        for errand in self.errands:
+            fields += [
+                pa.field(to, errand.feed.schema.field(name).type) for name, to in errand.fetched
+            ]
+        schema = pa.schema([*fields, pa.field(WIRE, pa.string())])
+        batches = list(complete(self.errands, found.to_batches(), schema))
+        whole = pa.Table.from_batches(batches, schema)
+        self.fetched += whole.num_rows - whole.column(WIRE).null_count
+        whole = whole.filter(whole.column(WIRE).is_null())
+        order = []
+        for travel in self.plan.travels:
+            places = dict((*travel.held, *travel.fetched))
+            order += [places[name] for name in self.infos[travel.name].schema.names]
+        return rows_in(whole.select(order))
+
+    def play(self, ends: list[int], *between: Any) -> list[tuple[Any, ...]]:
+        """The results of batches that end at these numbers, with what happens between them."""
+        rows, start = [], 0
+        for place, end in enumerate(ends):
+            script = [*between[place : place + 1], Batch(*self.tables(start, end))]
+            for found in self.join.play(script):
+                rows += self.completed(found)
+            start = end
+        return rows
+
+
+_NUMBER = ColumnSpec(name=NUMBER, type="bigint")
+
+
+@pytest.fixture
+def site(run_site: Callable[..., Running], connect: Callable[..., Any]) -> Running:
+    """A site with 400 tuples of each stream."""
+    found = run_site(streams=STREAMS)
+    client = connect(found.address)
+    client.push("packets", packets(0, 400))
+    client.push("alarms", alarms(0, 400))
+    return found
+
+
+CASES = [
+    ("p.k = a.k AND p.size > 20", {"p": "packets", "a": "alarms"}, {}),
+    ("p.k = a.k AND (p.size + a.level) % 3 <> 1", {"p": "packets", "a": "alarms"}, {}),
+    ("abs(p.size - a.level) <= 1 AND a.level BETWEEN 2 AND 5", {"p": "packets", "a": "alarms"}, {}),
+    ("p.size < a.level AND p.k = 3", {"p": "packets", "a": "alarms"}, {}),
+    ("p.k = q.size AND p.payload < q.payload", {"p": "packets", "q": "packets"}, {}),
+    ("p.k = a.k AND a.level = q.size", {"p": "packets", "a": "alarms", "q": "packets"}, {}),
+    ("p.k = a.k AND a.k = q.k AND p.size = q.size",
+     {"p": "packets", "a": "alarms", "q": "packets"}, {}),
+    ("p.k = a.k AND a.level = q.size", {"p": "packets", "a": "alarms", "q": "packets"},
+     {"scheme": "tree"}),
+    ("p.k = a.k AND a.k = b.k AND b.level = q.size",
+     {"p": "packets", "a": "alarms", "b": "alarms", "q": "packets"}, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("predicate", "names", "how", "transport"),
+    [*((*case, "semijoin") for case in CASES), *((*case, "simple") for case in CASES[:2])],
+)
+def test_both_transports_are_exact(
+    site: Running, predicate: str, names: dict[str, str], how: dict[str, Any], transport: str
+) -> None:
+    within = "5 seconds"
+    sited = Sited(site, predicate, names, within=within, transport=transport, **how)
+    rows = sited.play([100, 130, 400], None, RESTART, CRASH)
+    tables = [packets(0, 400) if one == "packets" else alarms(0, 400) for one in names.values()]
+    times = {name: TIMES[name] for name in names}
+    expected = expected_rows(
+        predicate, [Batch(*tables)], names=list(names), within=within, time=times
+    )
+    assert expected
+    assert multiset(rows) == multiset(expected)
+    assert bool(sited.fetched) == (transport == "semijoin")
+
+
+def test_the_partial_tuple_is_what_the_join_looks_at(site: Running) -> None:
+    names = {"p": "packets", "a": "alarms"}
+    predicate = "p.k = a.k AND p.size > 20 AND a.text <> 'none'"
+    plan = Sited(site, predicate, names, within="5 seconds").plan
+    first, second = plan.travels
+    assert (first.columns, second.columns) == (("k", "size", "at"), ("k", "raised", "text"))
+    assert [name for name, _ in first.fetched] == ["id", "payload"]
+    assert [name for name, _ in second.fetched] == ["alarm", "level"]
+    assert first.where == {"op": ">", "left": {"column": "size"}, "right": {"value": 20}}
+    assert second.where == {"op": "!=", "left": {"column": "text"}, "right": {"value": "none"}}
+    text = plan.explain()
+    assert "transport of p" in text
+    assert "id, payload is fetched" in text
+
+
+def test_a_tuple_is_fetched_once_while_it_is_kept(site: Running) -> None:
+    fetching._KEPT.clear()
+    names = {"p": "packets", "a": "alarms"}
+    sited = Sited(site, "p.k = a.k", names, within="5 seconds")
+    numbers = []
+    for end in range(40, 401, 40):
+        for found in sited.join.play([Batch(*sited.tables(end - 40, end))]):
+            before = sum(kept.rows for kept in fetching._KEPT.values())
+            sited.completed(found)
+            numbers.append(sum(kept.rows for kept in fetching._KEPT.values()) - before)
+    rows = Sited(site, "p.k = a.k", names, within="5 seconds").play([400])
+    distinct = len({row[0] for row in rows}) + len({row[5] for row in rows})
+    assert sum(numbers) == distinct
+
+
+def test_what_is_kept_has_a_bound() -> None:
+    kept = fetching.Kept(most_bytes=10_000)
+    for first in range(0, 2_000, 10):
+        rows = pa.record_batch({NUMBER: np.arange(first, first + 10), "x": ["y" * 50] * 10})
+        kept.find(np.array([first], dtype=np.int64))
+        kept.add(rows)
+        found, left = kept.find(np.arange(first, first + 10))
+        assert not len(left)
+        assert sum(batch.num_rows for batch in found) == 10
+    assert 10 <= kept.rows < 400
+
+
+def test_a_tuple_that_the_site_has_forgotten_is_named(
+    run_site: Callable[..., Running], connect: Callable[..., Any]
+) -> None:
+    fetching._KEPT.clear()
+    running = run_site(streams=STREAMS, retain=1_000_000)
+    client = connect(running.address)
+    client.push("packets", packets(0, 50))
+    client.push("alarms", alarms(0, 50))
+    sited = Sited(running, "p.k = a.k", {"p": "packets", "a": "alarms"})
+    (found,) = sited.join.play([Batch(*sited.tables(0, 50))])
+    log = running.site.log("packets")
+    client.push("packets", packets(50, 1))
+    log.maintain(10**18)
+    with pytest.raises(ForgottenError, match="packets"):
+        sited.completed(found)
+
+
+def test_a_site_that_was_set_up_anew_is_refused(
+    run_site: Callable[..., Running], connect: Callable[..., Any], tmp_path: Path
+) -> None:
+    first, second = (run_site(tmp_path / name, streams=STREAMS) for name in "xy")
+    for running in (first, second):
+        connect(running.address).push("packets", packets(0, 50))
+        connect(running.address).push("alarms", alarms(0, 50))
+    sited, other = (
+        Sited(one, "p.k = a.k", {"p": "packets", "a": "alarms"}) for one in (first, second)
+    )
+    old, new = Follower(sited.feeds[0]), Follower(other.feeds[0])
+    with pytest.raises(SiteChangedError, match="set up anew"):
+        new.parts(old.initial(), old.end())
+    old.close()
+    new.close()
+
+
+def test_the_number_of_a_tuple_is_not_a_column(site: Running) -> None:
+    with pytest.raises(UnknownColumnError, match="_number"):
+        Sited(site, "p._number = a.k", {"p": "packets", "a": "alarms"})
+
+
+def test_a_batch_is_limited_and_cut(site: Running, connect: Callable[..., Any]) -> None:
+    sited = Sited(site, "p.k = a.k", {"p": "packets", "a": "alarms"})
+    follower = Follower(sited.feeds[0])
+    start = follower.initial()
+    assert follower.latest(start, 150)["number"] == 150
+    assert follower.latest(start, None)["number"] == 400
+    end = follower.latest({**start, "number": 390}, 150)
+    assert end["number"] == 400
+    connect(site.address).push("packets", packets(400, 45_000, payload=5))
+    end = follower.end()
+    parts = follower.parts(start, end)
+    assert [part[:2] for part in parts] == [(0, 22_700), (22_700, 45_400)]
+    assert parts[0].received > 0
+    assert parts[1].received == 0
+    follower.close()
