@@ -79,12 +79,15 @@ def converted(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
         if field.name not in batch.schema.names:
             columns.append(pa.nulls(batch.num_rows, field.type))
             continue
-        column = batch.column(field.name)
-        if column.type != field.type:
-            options = pc.CastOptions(target_type=field.type, allow_time_truncate=True)
-            column = pc.cast(column, options=options)
-        columns.append(column)
+        columns.append(cast(batch.column(field.name), field.type))
     return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column in that type; times may lose what is finer than its unit."""
+    if column.type == kind:
+        return column
+    return pc.cast(column, options=pc.CastOptions(target_type=kind, allow_time_truncate=True))
 
 
 def stretches(batch: pa.RecordBatch, limit: int) -> Iterator[tuple[int, int]]:

@@ -58,9 +58,10 @@ Aggregation = Literal["auto", "enumerate"]
 - `enumerate`: the results are listed and Spark aggregates them; for comparison.
 """
 
-Transport = Literal["simple", "semijoin"]
+Transport = Literal["auto", "simple", "semijoin"]
 """How the tuples of a site's stream travel.
 
+- `auto`: for each batch what costs less, by what was measured so far.
 - `simple`: whole tuples (SPJ).
 - `semijoin`: what the join looks at, and the rest for those tuples that are in a result (SMJ).
 """
@@ -122,7 +123,7 @@ class JoinOptions:
     max_units: int | None = None
     """With `control`, how many units there may ever be; by default as many as the shuffle has
     partitions."""
-    transport: Transport = "simple"
+    transport: Transport = "auto"
     """How the tuples of streams that are at sites travel."""
     cross: bool = False
     """Allow a stream that the predicate compares with no other."""

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from thetastream.api.session import parallelism
+from thetastream.api.transports import chosen_while_running
 from thetastream.durations import format_duration
 from thetastream.errors import OptionError, SiteRequestError, WindowError
+from thetastream.planner import SiteFacts
 from thetastream.runtime.sitesource import read_site, spark_schema
 from thetastream.spec import JoinTree, Travel
 from thetastream.transport.addresses import Address, read_token
+from thetastream.transport.choosing import assumed
 from thetastream.transport.client import SiteStream
 from thetastream.transport.feed import Feed
 from thetastream.transport.fetching import Errand
-from thetastream.transport.link import Link
+from thetastream.transport.access import Access
+from thetastream.transport.sampling import sample
 
 
 def site(
@@ -54,10 +59,12 @@ def site(
             ) from None
     if token is None:
         token = read_token(None if token_file is None else Path(token_file))
-    link = Link(address=str(where), token=token, tls_roots=roots, patience=patience, stall=stall)
+    access = Access(
+        address=str(where), token=token, tls_roots=roots, patience=patience, stall=stall
+    )
     # Says at once what is wrong with the address or the token's way there.
-    link.connect().close()
-    return Site(link)
+    access.connect().close()
+    return Site(access)
 
 
 class Site:
@@ -67,8 +74,8 @@ class Site:
     True
     """
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, access: Access) -> None:
+        self._access = access
 
     def stream(
         self, name: str, *, max_rows: int | None = None, batch: bool = False
@@ -84,11 +91,11 @@ class Site:
             raise OptionError(
                 f"max_rows={max_rows!r} is not a number of rows", hint="give at least 1"
             )
-        with self._link.connect() as client:
+        with self._access.connect() as client:
             found = client.stream(name)
             retain = client.status().get("retain")
         return RemoteStream(
-            self._link,
+            self._access,
             found,
             retain=retain if isinstance(retain, int) else None,
             max_rows=max_rows,
@@ -96,7 +103,7 @@ class Site:
         )
 
     def __repr__(self) -> str:
-        return f"Site({self._link.address!r})"
+        return f"Site({self._access.address!r})"
 
 
 class RemoteStream:
@@ -111,7 +118,7 @@ class RemoteStream:
 
     def __init__(
         self,
-        link: Link,
+        access: Access,
         stream: SiteStream,
         *,
         retain: int | None,
@@ -120,14 +127,15 @@ class RemoteStream:
     ) -> None:
         if stream.schema is None:
             raise SiteRequestError(
-                f"the stream {stream.name!r} of {link.address} has no tuples yet, and its first"
+                f"the stream {stream.name!r} of {access.address} has no tuples yet, and its first"
                 " tuples decide its columns",
                 hint="push some, or wait until the site has taken some in",
             )
-        self._link = link
+        self._access = access
         self._stream = stream
         self._arrow = stream.schema
         self._max_rows = max_rows
+        self._facts: SiteFacts | None = None
         self.retain = retain
         """Microseconds for which the site keeps tuples; None for ever."""
         self.is_batch = batch
@@ -135,10 +143,14 @@ class RemoteStream:
         self.schema: StructType = spark_schema(stream.name, stream.schema)
         """Its columns, as Spark has them."""
 
-    @property
-    def columns(self) -> frozenset[str]:
-        """The names of its columns."""
-        return frozenset(self._arrow.names)
+    def facts(self, *, sampled: bool = True) -> SiteFacts:
+        """What the cost model needs to know of it, from a small sample."""
+        if not sampled:
+            return SiteFacts(sizes=dict.fromkeys(self._arrow.names, 0.0))
+        if self._facts is None:
+            sizes, link = sample(self._access, self._stream, self._arrow)
+            self._facts = SiteFacts(sizes=sizes, link=link)
+        return self._facts
 
     def frame(self, spark: SparkSession | None = None) -> DataFrame:
         """All its columns as a DataFrame, for whatever else Spark does with it."""
@@ -155,8 +167,20 @@ class RemoteStream:
 
     def travelling(self, spark: SparkSession, travel: Travel) -> tuple[DataFrame, Errand | None]:
         """What travels at once as a DataFrame, and what is fetched afterwards."""
-        numbered = travel.number is not None
-        feed = self._feed(spark, travel.columns, numbered=numbered, where=travel.where)
+        feed = self._feed(
+            spark, travel.columns, numbered=travel.number is not None, where=travel.where
+        )
+        if travel.rest:
+            feed = replace(feed, rest=travel.rest, whole=travel.whole)
+            if not self.is_batch:
+                sizes = self.facts().sizes
+                first, later = (
+                    sum(sizes[name] for name in some) for some in (travel.columns, travel.rest)
+                )
+                path, token = chosen_while_running(
+                    spark, assumed(self.facts().link, first, later), whole=travel.whole
+                )
+                feed = replace(feed, choice=path, token=token)
         frame = read_site(spark, feed, batch=self.is_batch, max_rows=self._max_rows)
         if travel.number is None:
             return frame, None
@@ -171,7 +195,7 @@ class RemoteStream:
         where: object = None,
     ) -> Feed:
         return Feed(
-            link=self._link,
+            access=self._access,
             stream=self._stream.name,
             id=self._stream.id,
             schema=self._arrow,
@@ -209,7 +233,7 @@ class RemoteStream:
             )
 
     def __repr__(self) -> str:
-        return f"RemoteStream({self._stream.name!r} of {self._link.address!r})"
+        return f"RemoteStream({self._stream.name!r} of {self._access.address!r})"
 
 
 def active_session() -> SparkSession:

@@ -22,7 +22,7 @@ from thetastream.api.sites import RemoteStream, session_of
 from thetastream.api.times import ARRIVAL, Time, TimedFrame, at_site, timed_frames
 from thetastream.errors import OptionError, TypeMismatchError, WindowError
 from thetastream.options import JoinOptions
-from thetastream.planner import Plan, Query, QueryPlan
+from thetastream.planner import Plan, Query, QueryPlan, SiteFacts
 from thetastream.runtime.dataflow import build
 from thetastream.runtime.fetchstage import with_rest
 from thetastream.spec import ColumnSpec, JoinTree, result_column
@@ -225,6 +225,9 @@ class Streams:
             errands += [] if errand is None else [errand]
         return found, errands
 
+    def _facts(self, name: str, options: JoinOptions) -> SiteFacts:
+        return self._remotes[name].facts(sampled=options.transport == "auto")
+
     def _specs(self, name: str, frame: DataFrame, options: JoinOptions) -> list[ColumnSpec]:
         """The columns of a stream as the planner sees them."""
         specs = column_specs(name, frame)
@@ -293,7 +296,7 @@ class Streams:
             origin=self._origin or caller(),
             fixed_zone=analyst.fixed_zone,
             delay=0 if delay is None else _microseconds(delay),
-            sites={name: remote.columns for name, remote in self._remotes.items()},
+            sites={name: self._facts(name, options) for name in self._remotes},
         )
         return timed, plan
 
@@ -321,7 +324,7 @@ class Streams:
             fixed_zone=analyst.fixed_zone,
             delay=0 if delay is None else _microseconds(delay),
             sites={
-                alias: self._remotes[item.name].columns
+                alias: self._facts(item.name, options)
                 for alias, item in zip(aliases, chosen, strict=True)
                 if item.name in self._remotes
             },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,8 @@ class SiteLoad:
     stream: str
     read_rows: int = 0
     """Tuples that came because they were new."""
+    partial_rows: int = 0
+    """Those of them that came without all of their columns."""
     read_sent: int = 0
     """Bytes towards the site, to ask for them."""
     read_received: int = 0
@@ -45,7 +47,7 @@ class SiteLoad:
 
 _READ = ("read_rows", "read_sent", "read_received")
 _FETCHED = ("fetched_rows", "fetch_sent", "fetch_received")
-_NUMBERS = (*_READ, *_FETCHED)
+_NUMBERS = (*_READ, *_FETCHED, "partial_rows")
 
 SITES_HEAD = (
     *("stream", "site"),
@@ -70,21 +72,27 @@ def added(loads: Iterable[SiteLoad]) -> list[SiteLoad]:
     return list(found.values())
 
 
+def wire_texts(observed: dict[str, Any]) -> Iterator[str]:
+    """What tasks reported of the wire, as they wrote it."""
+    for name, row in observed.items():
+        if name.startswith(WIRES):
+            yield from texts(row)
+
+
 def site_loads(observed: dict[str, Any]) -> tuple[tuple[SiteLoad, ...], int]:
     """The streams of sites in a batch; and how many rows of the sources were reports."""
     totals: dict[tuple[str, str], dict[str, int]] = {}
     markers = 0
-    for name, row in observed.items():
-        if not name.startswith(WIRES):
-            continue
-        for text in texts(row):
-            found = json.loads(text)
-            is_read = found["what"] == "read"
-            markers += is_read
-            mine = totals.setdefault((found["site"], found["stream"]), {})
-            fields = _READ if is_read else _FETCHED
-            for field, key in zip(fields, ("rows", "sent", "received"), strict=True):
-                mine[field] = mine.get(field, 0) + int(found[key])
+    for text in wire_texts(observed):
+        found = json.loads(text)
+        is_read = found["what"] == "read"
+        markers += is_read
+        mine = totals.setdefault((found["site"], found["stream"]), {})
+        fields = _READ if is_read else _FETCHED
+        for field, key in zip(fields, ("rows", "sent", "received"), strict=True):
+            mine[field] = mine.get(field, 0) + int(found[key])
+        if is_read and not found["whole"]:
+            mine["partial_rows"] = mine.get("partial_rows", 0) + int(found["rows"])
     loads = tuple(
         SiteLoad(site=site, stream=stream, **numbers)
         for (site, stream), numbers in sorted(totals.items())

@@ -14,7 +14,7 @@ from thetastream.planner.names import EVERYTHING, Carried, Names
 from thetastream.planner.parser import parse_predicate
 from thetastream.planner.plan import Plan
 from thetastream.planner.report import Decision
-from thetastream.planner.request import Request, named_times
+from thetastream.planner.request import Request, SiteFacts, named_times
 from thetastream.planner.three import plan_three
 from thetastream.planner.travels import Places, Travels
 from thetastream.planner.tree import plan_steps
@@ -36,14 +36,14 @@ def plan_join(
     origin: str = "",
     fixed_zone: bool = False,
     delay: int = 0,
-    sites: Mapping[str, frozenset[str]] | None = None,
+    sites: Mapping[str, SiteFacts] | None = None,
 ) -> Plan:
     """The plan of a join of two or more streams.
 
     `time` names the event-time column of each stream that has one. `fixed_zone` says that the
     session's time zone never changes its offset (UTC, +02:00): then days have 24 hours, and time
     ranges in the predicate are exact. `delay` is how late a tuple may be, in microseconds.
-    `sites` names the streams that are at sites, each with the columns that its site has.
+    `sites` names the streams that are at sites, with what is known of them.
     """
     chosen = options or JoinOptions()
     names = Names(streams, case_sensitive=analyst.case_sensitive)

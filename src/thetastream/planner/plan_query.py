@@ -32,7 +32,7 @@ from thetastream.planner.names import Carried, at
 from thetastream.planner.plan import Plan, with_last
 from thetastream.planner.query import Aggregate, Query, TimeWindow
 from thetastream.planner.report import Decision, Explained
-from thetastream.planner.request import Request, named_times
+from thetastream.planner.request import Request, SiteFacts, named_times
 from thetastream.planner.travels import Places
 from thetastream.planner.types import Analyst, Family, family
 from thetastream.planner.views import NotInPlaceError, ViewPlanner
@@ -66,7 +66,7 @@ def plan_query(
     origin: str = "",
     fixed_zone: bool = False,
     delay: int = 0,
-    sites: Mapping[str, frozenset[str]] | None = None,
+    sites: Mapping[str, SiteFacts] | None = None,
 ) -> QueryPlan:
     """The plan of a query; `time` names the event times by alias, `sites` what is at sites."""
     request = Request(

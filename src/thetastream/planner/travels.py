@@ -16,10 +16,12 @@ from thetastream.planner.expression import Expr, columns, streams_of
 from thetastream.planner.keys import Scope
 from thetastream.planner.names import Carried, at
 from thetastream.planner.plan import Plan
-from thetastream.planner.report import Decision
+from thetastream.planner.report import Alternative, Decision
 from thetastream.planner.request import Request
 from thetastream.planner.sitefilters import Filter, show_filter, site_filter
 from thetastream.spec import Travel, result_column
+from thetastream.transport.choosing import assumed
+from thetastream.transport.costmodel import Choice, choose
 from thetastream.transport.messages import NUMBER
 
 Places = frozenset[tuple[int, int]]
@@ -36,6 +38,8 @@ class _Remote:
     later: frozenset[int]
     """Columns that are fetched for results."""
     where: Filter | None
+    choice: Choice | None
+    """What the cost model says, if both transports are possible and it is asked."""
 
 
 class Travels:
@@ -65,7 +69,9 @@ class Travels:
         found = list(self.wanted)
         for remote in self.remotes:
             number = self._number(remote.stream)
-            mine = self._wanted(remote.stream) - remote.later
+            mine = self._wanted(remote.stream)
+            if remote.choice is None:
+                mine -= remote.later
             if remote.later and number is not None:
                 mine |= {number}
             found[remote.stream] = Carried(mine, self.wanted[remote.stream].values)
@@ -83,7 +89,7 @@ class Travels:
 
     def _remote(self, stream: int, tree: Expr, first: Places) -> _Remote:
         name = self.names.streams[stream]
-        own = self.request.sites[name]
+        facts = self.request.sites[name]
         specs = self.names.columns[stream]
         number = self._number(stream)
         read = set()
@@ -101,16 +107,24 @@ class Travels:
         read |= {index for one, index in first if one == stream}
         wanted = self._wanted(stream)
         # What is made beside the site, a time of arrival, does not come from it.
-        here = {index for index, spec in enumerate(specs) if spec.name not in own}
+        here = {index for index, spec in enumerate(specs) if spec.name not in facts.sizes}
         later = frozenset[int]()
-        if self.request.options.transport == "semijoin":
+        if self.request.options.transport != "simple":
             later = wanted - read - here
+        at_once = frozenset((wanted | read) - later - here)
+        choice = None
+        if later and self.request.options.transport == "auto":
+            sizes = [
+                sum(facts.sizes[specs[index].name] for index in some) for some in (at_once, later)
+            ]
+            choice = choose(assumed(facts.link, *sizes))
         mine = [item for item in split(tree) if streams_of(item) == {stream}]
         return _Remote(
             stream=stream,
-            first=frozenset((wanted | read) - later - here),
+            first=at_once,
             later=later,
             where=site_filter(mine, specs),
+            choice=choice,
         )
 
     def _wanted(self, stream: int) -> frozenset[int]:
@@ -130,10 +144,12 @@ class Travels:
         carried = self.names.carried[stream]
         number = self._number(stream)
         later = tuple(sorted(remote.later))
-        held = tuple((specs[index].name, place) for place, index in enumerate(carried))
-        place = None
+        places = {specs[index].name: place for place, index in enumerate(carried)}
+        held = {name: result_column(stream, at) for name, at in places.items() if name != NUMBER}
+        place, mixed = None, remote.choice is not None
         if later and number is not None:
             place = result_column(stream, carried.index(number))
+        if later and not mixed:
             # From here on expressions over results may read what is fetched, too.
             extended = list(self.names.carried)
             extended[stream] = carried + later
@@ -143,11 +159,13 @@ class Travels:
             name=self.names.streams[stream],
             columns=tuple(specs[index].name for index in sorted(remote.first)),
             number=place,
-            held=tuple((name, result_column(stream, at)) for name, at in held if name != NUMBER),
+            held=tuple(held.items()),
             fetched=tuple(
-                (specs[index].name, result_column(stream, len(carried) + offset))
-                for offset, index in enumerate(later)
+                (name, held.get(name) or result_column(stream, len(carried) + offset))
+                for offset, name in enumerate(specs[index].name for index in later)
             ),
+            rest=tuple(specs[index].name for index in later) if mixed else (),
+            whole=remote.choice is not None and remote.choice.transport == "simple",
             where=remote.where,
         )
 
@@ -157,14 +175,31 @@ class Travels:
         later = _listed([specs[index].name for index in sorted(remote.later)])
         asked = "asked for in the options"
         choice, reason = "simple", f"{asked}: whole tuples travel ({first})"
-        if remote.later:
-            choice = "semijoin"
-            reason = f"{asked}: {first} and the number travel; {later} is fetched for results"
-        elif self.request.options.transport == "semijoin":
+        others: tuple[Alternative, ...] = ()
+        partial = f"{first} and the number travel; {later} is fetched for results"
+        if remote.choice is not None:
+            found = remote.choice
+            choice = f"{found.transport} at first"
+            what = partial if found.transport == "semijoin" else f"{first}, {later} travel"
+            costs = f"simple costs {_seconds(found.simple)}, semijoin {_seconds(found.semijoin)}"
+            reason = (
+                f"{what}; {found.reason}; for a second's tuples, as assumed before anything is"
+                f" measured, {costs}; measured again with each batch"
+            )
+            other = "simple" if found.transport == "semijoin" else "semijoin"
+            cost = found.simple if other == "simple" else found.semijoin
+            others = (Alternative(other, cost, "seconds for the tuples of one second"),)
+        elif remote.later:
+            choice, reason = "semijoin", f"{asked}: {partial}"
+        elif self.request.options.transport != "simple":
             reason = f"the join looks at all that is asked for: {first} travel, nothing is fetched"
         if remote.where is not None:
             reason += f"; the site keeps tuples with {show_filter(remote.where)}"
-        return Decision(f"transport of {self.names.streams[remote.stream]}", choice, reason)
+        return Decision(f"transport of {self.names.streams[remote.stream]}", choice, reason, others)
+
+
+def _seconds(cost: float) -> str:
+    return f"{cost:.3g} s"
 
 
 def _listed(names: Sequence[str]) -> str:

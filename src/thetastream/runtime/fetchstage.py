@@ -21,6 +21,10 @@ def with_rest(joined: DataFrame, errands: Sequence[Errand]) -> DataFrame:
     fields = list(joined.schema.fields)
     for errand in errands:
         known = spark_schema(errand.feed.stream, errand.feed.schema)
-        fields += [StructField(to, known[name].dataType) for name, to in errand.fetched]
+        fields += [
+            StructField(to, known[name].dataType)
+            for name, to in errand.fetched
+            if to not in joined.columns
+        ]
     schema = StructType([*fields, StructField(WIRE, StringType())])
     return without_reports(joined.mapInArrow(shipped.fetcher(errands, schema, VERSION), schema))

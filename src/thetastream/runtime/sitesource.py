@@ -44,7 +44,9 @@ def read_site(spark: SparkSession, feed: Feed, *, batch: bool, max_rows: int | N
     spark.dataSource.register(source)
     fields = [StructField(NUMBER, LongType())] if feed.numbered else []
     fields += [
-        field for field in spark_schema(feed.stream, feed.schema) if field.name in feed.columns
+        field
+        for field in spark_schema(feed.stream, feed.schema)
+        if field.name in feed.columns or field.name in feed.rest
     ]
     schema = StructType([*fields, StructField(WIRE, StringType())])
     reader: Any = spark.read if batch else spark.readStream

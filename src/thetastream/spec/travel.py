@@ -20,5 +20,9 @@ class Travel:
     """The name of the tuple's number in results; None if nothing is fetched."""
     fetched: tuple[tuple[str, str], ...] = ()
     """Columns that are fetched, and their names in results afterwards."""
+    rest: tuple[str, ...] = ()
+    """Of the fetched columns, those that travel at once in batches for which that is cheaper."""
+    whole: bool = False
+    """Whether the first batches are such ones."""
     where: dict[str, Any] | None = None
     """A filter that the site evaluates."""

@@ -6,8 +6,9 @@ stays in the worker's memory, because a tuple that has matched often matches aga
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from thetastream import arrow
 from thetastream.transport.feed import WIRE, Feed, report_row, wire_report
-from thetastream.transport.link import Counted, borrowed
+from thetastream.transport.access import Counted, borrowed
 from thetastream.transport.messages import NUMBER
 
 GATHERED_BYTES = 64 * 1024**2
@@ -25,6 +26,8 @@ OUT_BYTES = 16 * 1024**2
 """Arrow bytes of completed results that leave at a time."""
 KEPT_BYTES = 128 * 1024**2
 """Arrow bytes of fetched tuples that a worker keeps of one stream."""
+MOST_SEEN = 1_000_000
+"""Numbers that are remembered of tuples that came whole, to count how many match."""
 MOST_CHUNKS = 32
 """Pieces in which they are kept before they are put together."""
 
@@ -39,7 +42,8 @@ class Errand:
     number: str
     """The column of results that has the tuple's number."""
     fetched: tuple[tuple[str, str], ...]
-    """Columns of the stream, and their names in completed results."""
+    """Columns of the stream, and their names in completed results. Where results have such a column
+    already, it is filled for tuples that came whole, whose number is -1 - n."""
 
     @property
     def columns(self) -> list[str]:
@@ -94,6 +98,8 @@ class Kept:
         return sum(len(chunk.numbers) for chunk in self._chunks)
 
 
+_SEEN: dict[tuple[str, str, str], Numbers] = {}
+"""Numbers of tuples that came whole and were in results, by site, stream and its id."""
 _KEPT: dict[tuple[str, str, str, tuple[str, ...]], Kept] = {}
 """What this process keeps, by site, stream, its id and the columns."""
 
@@ -102,67 +108,126 @@ def complete(
     errands: Sequence[Errand], batches: Iterable[pa.RecordBatch], target: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """The results with the columns that they lack, then a report for each errand."""
-    spent = [[0, 0, 0] for _ in errands]
+    spent = [Spent() for _ in errands]
     for some in _gathered(batches):
         tuples = []
         for errand, cost in zip(errands, spent, strict=True):
             numbers = np.unique(_numbers(some, errand.number))
-            rows, more = _fetched(errand, numbers)
-            tuples.append(rows)
-            for place, count in enumerate(more):
-                cost[place] += count
+            lacking = numbers[numbers >= 0]
+            cost.matched += _first_seen(errand.feed, -1 - numbers[numbers < 0])
+            tuples.append(_fetched(errand, lacking, cost) if len(lacking) else None)
         yield from _completed(errands, some, tuples, target)
-    for errand, (rows, sent, received) in zip(errands, spent, strict=True):
-        if rows:
-            report = wire_report(errand.feed, "fetch", rows=rows, sent=sent, received=received)
-            yield report_row(report, target)
+    for errand, cost in zip(errands, spent, strict=True):
+        if cost.rows or cost.hits or cost.matched:
+            yield report_row(wire_report(errand.feed, "fetch", **vars(cost)), target)
 
 
-def _fetched(errand: Errand, wanted: Numbers) -> tuple[pa.RecordBatch, tuple[int, int, int]]:
-    """These tuples by ascending number; and how many came over the wire, in how many bytes."""
+@dataclass
+class Spent:
+    """What a task spent on fetching tuples of one stream."""
+
+    rows: int = 0
+    sent: int = 0
+    received: int = 0
+    hits: int = 0
+    """Tuples that were there already."""
+    matched: int = 0
+    """Tuples that came whole and are in a result for the first time."""
+    seconds: float = 0.0
+    """That the link took."""
+
+
+def _fetched(errand: Errand, wanted: Numbers, cost: Spent) -> pa.RecordBatch:
+    """These tuples by ascending number."""
     feed = errand.feed
-    place = feed.link.address, feed.stream, feed.id, tuple(errand.columns)
+    place = feed.access.address, feed.stream, feed.id, tuple(errand.columns)
     kept = _KEPT.setdefault(place, Kept())
     found, left = kept.find(wanted)
-    cost = (0, 0, 0)
+    cost.hits += len(wanted) - len(left)
     if len(left):
-        with feed.naming(), borrowed(feed.link) as client:
+        began = monotonic()
+        with feed.naming(), borrowed(feed.access) as client:
             counted = Counted(client)
             table = client.fetch(
                 feed.stream, left, columns=errand.columns, id=feed.id, schema=feed.schema
             )
-            cost = len(left), counted.sent, counted.received
+            cost.rows += len(left)
+            cost.sent += counted.sent
+            cost.received += counted.received
+        cost.seconds = round(cost.seconds + monotonic() - began, 6)
         batch = arrow.concat(table.to_batches())
         kept.add(batch)
         found.append(batch)
-    return _sorted(found), cost
+    return _sorted(found)
+
+
+def _first_seen(feed: Feed, numbers: Numbers) -> int:
+    """How many of these tuples this process has not seen in a result before."""
+    if not len(numbers):
+        return 0
+    place = feed.access.address, feed.stream, feed.id
+    seen = _SEEN.get(place, np.empty(0, dtype=np.int64))
+    new = np.setdiff1d(numbers, seen, assume_unique=True)
+    _SEEN[place] = np.union1d(seen, new)[-MOST_SEEN:]
+    return len(new)
 
 
 def _completed(
     errands: Sequence[Errand],
     results: pa.RecordBatch,
-    tuples: Sequence[pa.RecordBatch],
+    tuples: Sequence[pa.RecordBatch | None],
     target: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    places = [
-        np.searchsorted(_numbers(rows), _numbers(results, errand.number))
+    fillers = [
+        _Filler(errand, results, rows)
         for errand, rows in zip(errands, tuples, strict=True)
+        if rows is not None
     ]
     sizes = arrow.row_bytes(results)
-    for rows, place in zip(tuples, places, strict=True):
-        sizes = sizes + arrow.row_bytes(rows)[place]
+    for filler in fillers:
+        sizes = sizes + filler.sizes()
     upto = np.cumsum(sizes)
     start, before = 0, 0
     while start < results.num_rows:
         stop = max(start + 1, int(np.searchsorted(upto, before + OUT_BYTES, "right")))
         columns = dict(zip(results.schema.names, results.slice(start, stop - start), strict=True))
-        for errand, rows, place in zip(errands, tuples, places, strict=True):
-            some = rows.take(pa.array(place[start:stop]))
-            columns |= {to: some.column(name) for name, to in errand.fetched}
+        for filler in fillers:
+            columns |= filler.columns(columns, start, stop)
         columns[WIRE] = pa.nulls(stop - start, pa.string())
         batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
         yield arrow.converted(batch, target)
         start, before = stop, int(upto[stop - 1])
+
+
+class _Filler:
+    """Puts fetched tuples of one stream beside results."""
+
+    def __init__(self, errand: Errand, results: pa.RecordBatch, rows: pa.RecordBatch) -> None:
+        self._errand = errand
+        self._rows = rows
+        numbers = _numbers(results, errand.number)
+        self._lacks = numbers >= 0
+        self._places = np.searchsorted(_numbers(rows), numbers)
+
+    def sizes(self) -> Numbers:
+        """Arrow bytes that are added to each result."""
+        found = np.zeros(len(self._places), dtype=np.int64)
+        found[self._lacks] = arrow.row_bytes(self._rows)[self._places[self._lacks]]
+        return found
+
+    def columns(self, known: Mapping[str, pa.Array], start: int, stop: int) -> dict[str, pa.Array]:
+        """The fetched columns of some results."""
+        lacks, places = self._lacks[start:stop], self._places[start:stop]
+        if lacks.all():
+            some = self._rows.take(pa.array(places))
+            return {to: some.column(name) for name, to in self._errand.fetched}
+        found = {}
+        behind = np.where(lacks, places + (stop - start), np.arange(stop - start))
+        for name, to in self._errand.fetched:
+            own = known[to]
+            fetched = arrow.cast(self._rows.column(name), own.type)
+            found[to] = pa.concat_arrays([own, fetched]).take(pa.array(behind))
+        return found
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ MOST_CLIENTS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Link:
+class Access:
     """The address of a site, and what is needed to talk to it."""
 
     address: str
@@ -52,24 +52,24 @@ class Counted:
 
 
 @contextmanager
-def borrowed(link: Link) -> Iterator[SiteClient]:
+def borrowed(access: Access) -> Iterator[SiteClient]:
     """A client that stays connected for the next who needs one.
 
     A worker runs many short tasks, and a new connection costs several round trips. One that has
     failed is not kept.
     """
-    kept = _FREE.setdefault(link, [])
-    client = kept.pop() if kept else link.connect()
+    kept = _FREE.setdefault(access, [])
+    client = kept.pop() if kept else access.connect()
     try:
         yield client
     except BaseException:
         client.close()
         raise
     if sum(map(len, _FREE.values())) < MOST_CLIENTS:
-        _FREE.setdefault(link, []).append(client)
+        _FREE.setdefault(access, []).append(client)
     else:
         client.close()
 
 
-_FREE: dict[Link, list[SiteClient]] = {}
+_FREE: dict[Access, list[SiteClient]] = {}
 """Clients that nobody uses at the moment, in this process."""
