@@ -27,10 +27,10 @@ from thetastream.testing.inprocess import (
     rows_in,
 )
 from thetastream.transport import fetching
+from thetastream.transport.access import Access
 from thetastream.transport.config import StreamConfig
 from thetastream.transport.feed import WIRE, Feed, Follower
 from thetastream.transport.fetching import Errand, complete
-from thetastream.transport.access import Access
 from thetastream.transport.messages import NUMBER
 
 TIMES = {"p": "at", "a": "raised", "q": "at", "b": "raised"}

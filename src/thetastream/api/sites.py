@@ -16,12 +16,12 @@ from thetastream.errors import OptionError, SiteRequestError, WindowError
 from thetastream.planner import SiteFacts
 from thetastream.runtime.sitesource import read_site, spark_schema
 from thetastream.spec import JoinTree, Travel
+from thetastream.transport.access import Access
 from thetastream.transport.addresses import Address, read_token
 from thetastream.transport.choosing import assumed
 from thetastream.transport.client import SiteStream
 from thetastream.transport.feed import Feed
 from thetastream.transport.fetching import Errand
-from thetastream.transport.access import Access
 from thetastream.transport.sampling import sample
 
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from thetastream.arrow import converted
 from thetastream.errors import ForgottenError, SiteChangedError
+from thetastream.transport.access import Access, Counted, borrowed
 from thetastream.transport.client import SiteClient, SiteStream
-from thetastream.transport.access import Counted, Access, borrowed
 from thetastream.transport.messages import NUMBER
 
 WIRE = "_wire"

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from thetastream import arrow
-from thetastream.transport.feed import WIRE, Feed, report_row, wire_report
 from thetastream.transport.access import Counted, borrowed
+from thetastream.transport.feed import WIRE, Feed, report_row, wire_report
 from thetastream.transport.messages import NUMBER
 
 GATHERED_BYTES = 64 * 1024**2

@@ -7,10 +7,10 @@ from time import monotonic
 import pyarrow as pa
 
 from thetastream.arrow import row_bytes
+from thetastream.transport.access import Access, Counted
 from thetastream.transport.choosing import ASSUMED_LINK
 from thetastream.transport.client import SiteStream
 from thetastream.transport.costmodel import Link
-from thetastream.transport.access import Access, Counted
 
 SAMPLED = 100
 """Tuples that are looked at: the newest."""
