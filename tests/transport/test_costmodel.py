@@ -242,6 +242,21 @@ def test_sizes_that_vary_tell_latency_from_bandwidth() -> None:
     assert estimate.link.latency == pytest.approx(0.03, rel=0.05)
 
 
+def test_two_questions_before_the_start_are_remembered() -> None:
+    """Messages of one size never tell latency from bandwidth; what is known of it stays."""
+    true = Link(latency=0.005, bandwidth=1000.0)
+    estimate = Estimate(replace(paper(), link=Link(latency=0.001, bandwidth=1e7)))
+    for size in (10, 100):
+        transfer = Transfer(bytes=size, messages=1, seconds=true.seconds(1, size))
+        estimate = estimate.heard(transfer)
+    for _ in range(100):
+        one = Transfer(rows=50, bytes=5000, messages=50, seconds=true.seconds(50, 5000))
+        estimate = estimate.after(BatchCounts(seconds=0.1, full=one))
+        assert estimate.link.latency == pytest.approx(true.latency, rel=0.1)
+        assert estimate.link.bandwidth == pytest.approx(true.bandwidth, rel=0.02)
+    assert estimate.heard(Transfer()) is estimate
+
+
 def test_a_change_is_seen_within_some_batches() -> None:
     estimate = Estimate(paper())
     for step in range(60):

@@ -16,10 +16,10 @@ from thetastream.transport.costmodel import Link, Quantities
 HALF_LIFE = 8.0
 """Batches after which a measurement counts half: some noise is smoothed, a change is seen soon."""
 DOUBT = 0.01
-"""How firmly the first assumptions of the link are held, in shares of what was measured.
+"""How firmly what is known of the link is held, in shares of what was measured.
 
 It decides only what the transfers leave open: if all of them have the same size, latency and
-bandwidth cannot be told apart, and keep the ratio that was assumed."""
+bandwidth cannot be told apart, and keep the ratio that they had."""
 ASSUMED_BATCHES = 1.0
 """Batches that the assumed match rate counts for."""
 
@@ -97,13 +97,13 @@ class _Line:
         )
 
     def fitted(self, latency: float, per_byte: float) -> tuple[float, float]:
-        """Latency and seconds per byte that fit best, near those assumed where that is open."""
+        """Latency and seconds per byte that fit best, near those known where that is open."""
         if not (self.messages and self.bytes):
             return latency, per_byte
         # As shares: 1 is the latency if all of the time were latency, and so for the bytes.
         most_latency, most_per_byte = self.count / self.messages, self.count / self.bytes
         x, y = latency / most_latency, per_byte / most_per_byte
-        # Of what was assumed only the ratio is kept.
+        # Of what was known only the ratio is kept.
         x, y = (x / (x + y), y / (x + y)) if x + y > 0 else (0.5, 0.5)
         weight = DOUBT * self.count
         mm = self.mm * most_latency**2 + weight
@@ -157,12 +157,24 @@ class Estimate:
     half_life: float = HALF_LIFE
     batches: int = 0
     """That were measured."""
+    known: Link | None = None
+    """The link as far as it has been measured."""
     sums: _Sums = field(default=_Sums(), repr=False)
     line: _Line = field(default=_Line(), repr=False)
 
     def __post_init__(self) -> None:
         if not self.half_life > 0:
             raise OptionError(f"half_life={self.half_life!r} is not a positive number of batches")
+
+    def heard(self, transfer: Transfer) -> Estimate:
+        """The estimate when something else was sent over the link, as a question before the start.
+
+        It takes two messages of different sizes to tell latency from bandwidth.
+        """
+        if not (transfer.seconds > 0 and transfer.messages):
+            return self
+        line = self.line.with_one(transfer.messages, transfer.bytes, transfer.seconds)
+        return replace(self, line=line, known=self._link(line))
 
     def after(self, counts: BatchCounts) -> Estimate:
         """The estimate when one more batch is done."""
@@ -202,7 +214,11 @@ class Estimate:
             if one.seconds > 0 and messages:
                 line = line.with_one(messages, one.bytes, one.seconds)
         return replace(
-            self, batches=self.batches + 1, sums=self.sums.faded(fade).plus(new), line=line
+            self,
+            batches=self.batches + 1,
+            sums=self.sums.faded(fade).plus(new),
+            line=line,
+            known=self._link(line),
         )
 
     @property
@@ -212,11 +228,14 @@ class Estimate:
     @property
     def link(self) -> Link:
         """Latency and bandwidth."""
-        assumed = self.assumed.link
-        latency, per_byte = self.line.fitted(assumed.latency, 1 / assumed.bandwidth)
-        return replace(
-            assumed, latency=latency, bandwidth=1 / per_byte if per_byte > 0 else math.inf
-        )
+        return self.known or self.assumed.link
+
+    def _link(self, line: _Line) -> Link:
+        # What the transfers leave open is as it was before, not as it was at the very first.
+        before = self.link
+        latency, per_byte = line.fitted(before.latency, 1 / before.bandwidth)
+        bandwidth = 1 / per_byte if per_byte > 0 else math.inf
+        return replace(before, latency=latency, bandwidth=bandwidth)
 
     @property
     def match_rate(self) -> float:
@@ -237,7 +256,7 @@ class Estimate:
     def quantities(self) -> Quantities:
         """What the cost model works on."""
         if not self.batches:
-            return self.assumed
+            return replace(self.assumed, link=self.link)
         sums, assumed = self.sums, self.assumed
         rate = _over(sums.rows, sums.seconds, assumed.rate)
         messages = _over(sums.messages, sums.seconds, assumed.messages)
