@@ -16,7 +16,6 @@ from thetastream.transport.access import Access
 from thetastream.transport.choosing import ASSUMED_LINK, Chooser, assumed, counts
 from thetastream.transport.client import SiteClient
 from thetastream.transport.config import StreamConfig
-from thetastream.transport.costmodel import choose
 from thetastream.transport.estimate import Estimate
 from thetastream.transport.feed import PARTIAL, WHOLE, Feed, Follower
 from thetastream.transport.sampling import ASSUMED_TEXT, sample
@@ -45,11 +44,10 @@ def batch(chooser: Chooser, matches: float, rows: int = 10_000) -> list[dict[str
 @pytest.fixture
 def chooser(tmp_path: Path) -> Chooser:
     known = assumed(ASSUMED_LINK, PARTIAL_BYTES, FULL_BYTES - PARTIAL_BYTES)
-    return Chooser(Estimate(known), choose(known).transport, tmp_path / "choice")
+    return Chooser(Estimate(known), "semijoin", tmp_path / "choice")
 
 
 def test_the_choice_follows_the_match_rate(chooser: Chooser) -> None:
-    assert chooser.now == "semijoin"
     for _ in range(5):
         chooser.heard(8.0, batch(chooser, 0.01))
     assert chooser.now == "semijoin"

@@ -182,8 +182,11 @@ class Follower:
                     hint="keep them longer (retain in the site's file), and start the query with a"
                     " new checkpoint",
                 )
-        end = max(begin, self._next)
-        found = self._offset(end if most_rows is None else min(end, begin + most_rows))
+        end = self._next if most_rows is None else min(self._next, begin + most_rows)
+        if end <= begin:
+            # As it was: another choice alone is no reason for a batch.
+            return dict(start)
+        found = self._offset(end)
         if self.feed.rest:
             # Part of the offset, so that a batch that runs again reads the same columns.
             found["whole"] = self._whole()
