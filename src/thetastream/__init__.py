@@ -71,7 +71,7 @@ if TYPE_CHECKING:
         Decision,
         Plan,
     )
-    from thetastream.spec import Routing
+    from thetastream.spec import Routing, Travel
     from thetastream.steering.edits import Move, Moves, Scale
     from thetastream.steering.policy import Holding, Load, Moment, Policy, Usage, Verdict
     from thetastream.steering.rebalance import Rebalance
@@ -89,7 +89,7 @@ _LATER = {
         *("Alternative", "Conjunct", "ConjunctClass", "Cost"),
         *("Decision", "Plan"),
     ),
-    "spec": ("Routing",),
+    "spec": ("Routing", "Travel"),
     "steering.edits": ("Move", "Moves", "Scale"),
     "api.control": (
         *("Change", "Control", "History", "Sample", "Status", "StreamPlaces"),
@@ -177,6 +177,7 @@ __all__ = [
     "SumOverflowError",
     "ThetastreamError",
     "ThetastreamWarning",
+    "Travel",
     "TwoPhaseScaling",
     "TypeMismatchError",
     "UnitDraining",

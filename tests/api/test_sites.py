@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import thetastream as ts
 from tests.transport.conftest import Running
 from tests.transport.packets import alarms, packets
+from thetastream.api.sites import remote_of
 from thetastream.planner import SiteFacts, plan_join
 from thetastream.spec import ColumnSpec
 from thetastream.testing.duck import DuckAnalyst, column_specs
@@ -54,7 +56,7 @@ def test_the_token_comes_from_a_file_or_the_environment_and_is_not_shown(
     for one in found:
         stream = one.stream("packets")
         assert stream.schema.names == ["id", "k", "size", "payload", "at"]
-        assert TOKEN not in f"{one!r} {stream!r} {vars(one)!r} {vars(stream)!r}"
+        assert TOKEN not in f"{one!r} {stream!r} {vars(one)!r} {vars(remote_of(stream))!r}"
     monkeypatch.delenv(TOKEN_VARIABLE)
     with pytest.raises(ts.SiteRequestError, match="refuses the token"):
         ts.site(address).stream("packets")
@@ -112,8 +114,9 @@ def test_a_retention_that_is_too_short_is_refused(start: Callable[..., Running])
     running = start(retain=10 * MINUTE)
     with ts.SiteClient(running.address) as client:
         client.push("packets", packets(0, 10))
-    stream = ts.site(running.address).stream("packets")
-    assert stream.retain == 10 * MINUTE
+    remote = ts.site(running.address).stream("packets")
+    assert remote.retain == timedelta(minutes=10)
+    stream = remote_of(remote)
     fits = planned(within="5 minutes")
     stream.check_retention(fits.tree, fits.travels[0], 5 * MINUTE)
     with pytest.raises(ts.WindowError, match="keeps tuples for 10 minutes"):

@@ -18,7 +18,7 @@ from thetastream.api.finish import finished
 from thetastream.api.lineage import refuse_second_watermark
 from thetastream.api.live import go_live
 from thetastream.api.session import check_session
-from thetastream.api.sites import RemoteStream, session_of
+from thetastream.api.sites import RemoteStream, remote_of, session_of
 from thetastream.api.times import ARRIVAL, Time, TimedFrame, at_site, timed_frames
 from thetastream.errors import OptionError, TypeMismatchError, WindowError
 from thetastream.options import JoinOptions
@@ -77,11 +77,15 @@ class Streams:
                 " own join of a stream and a batch DataFrame",
             )
         self._remotes = {
-            name: frame for name, frame in frames.items() if isinstance(frame, RemoteStream)
+            name: remote_of(frame)
+            for name, frame in frames.items()
+            if isinstance(frame, RemoteStream)
         }
         self._session = session_of(frames)
         self._frames = {
-            name: frame.typed(self._session) if isinstance(frame, RemoteStream) else frame
+            name: self._remotes[name].typed(self._session)
+            if isinstance(frame, RemoteStream)
+            else frame
             for name, frame in frames.items()
         }
         self._origin = origin

@@ -8,7 +8,17 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Travel:
-    """The columns of a stream that is at a site, on their way into results."""
+    """The columns of a stream that is at a site, on their way into results.
+
+    >>> rides = ts.site(address).stream("rides")
+    >>> plan = ts.streams(orders=orders, rides=rides).explain(
+    ...     "orders.x = rides.x", options=ts.JoinOptions(transport="semijoin")
+    ... )
+    >>> plan.travels[0].columns
+    ('x',)
+    >>> [column for column, _ in plan.travels[0].fetched]
+    ['ride_id', 'fare', 'seen_at']
+    """
 
     stream: int
     name: str
