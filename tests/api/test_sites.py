@@ -10,12 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 
 import thetastream as ts
 from tests.transport.conftest import Running
 from tests.transport.packets import alarms, packets
+from tests.transport.test_service import certificate
 from thetastream.api.sites import remote_of
+from thetastream.arrow import converted
 from thetastream.planner import SiteFacts, plan_join
+from thetastream.runtime.sitesource import spark_schema
 from thetastream.spec import ColumnSpec
 from thetastream.testing.duck import DuckAnalyst, column_specs
 from thetastream.transport.addresses import TOKEN_VARIABLE, Address
@@ -33,7 +37,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         def run(**more: Any) -> Running:
             streams = {"packets": StreamConfig("packets", "at")}
             found = Running(
-                SiteConfig(tmp_path / "site", Address("127.0.0.1", 0, False), streams, **more)
+                SiteConfig(
+                    tmp_path / "site", Address("127.0.0.1", 0, "tls_cert" in more), streams, **more
+                )
             )
             stack.callback(found.stop)
             return found
@@ -139,3 +145,40 @@ def test_auto_shows_both_costs_and_the_reason() -> None:
     assert "transport of p" in text
     assert "simple costs" in text
     assert "of the tuples match" in text
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([[1, 2], None]),
+        pa.array([[1], []], pa.large_list(pa.int64())),
+        pa.array([[("a", ["x"])], None], pa.map_(pa.string(), pa.list_(pa.large_string()))),
+        pa.array([{"x": 1, "y": [1.0]}, None]),
+        pa.array([1_001_000, None], pa.timestamp("ns", tz="Europe/Berlin")),
+        pa.array([1, None], pa.timestamp("s")),
+        pa.array(["a", None], pa.large_string()),
+        pa.array([b"a", None], pa.large_binary()),
+        pa.array([1, None], pa.date32()),
+        pa.array([1.5, None], pa.float32()),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_all_types_of_sites_become_types_of_spark(values: pa.Array) -> None:
+    batch = pa.record_batch({"x": values})
+    target = to_arrow_schema(spark_schema("s", batch.schema), timezone="UTC")
+    found = converted(batch, target)
+    assert found.schema.equals(target)
+    if pa.types.is_timestamp(values.type):
+        assert found.column(0).cast(pa.int64())[0].as_py() in (1_001, 1_000_000)
+    else:
+        assert found.column(0).to_pylist() == values.to_pylist()
+
+
+def test_a_site_is_reached_over_tls(start: Callable[..., Running], tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    address = start(token=TOKEN, tls_cert=cert, tls_key=key).address
+    roots = tmp_path / "localhost.pem"
+    with ts.SiteClient(address, token=TOKEN, tls_roots=cert) as client:
+        client.push("packets", packets(0, 10))
+    stream = ts.site(address, token=TOKEN, tls_root=roots).stream("packets")
+    assert remote_of(stream).facts().sizes["id"] == 8

@@ -15,7 +15,14 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from thetastream.api.observed import texts
-from thetastream.api.wires import SITES_HEAD, SiteLoad, added, site_loads, site_row
+from thetastream.api.wires import (
+    SITES_HEAD,
+    SiteLoad,
+    added,
+    site_loads,
+    site_row,
+    transport_notes,
+)
 from thetastream.planner import html_table, text_notes, text_table
 from thetastream.runtime.dataflow import INNER, OBSERVATION
 
@@ -188,7 +195,8 @@ class Metrics(list[BatchMetrics]):
     @property
     def notes(self) -> list[str]:
         """What deserves a look, and what to do about it."""
-        return [*_late_notes(self), *_idle_notes(self), *_balance_notes(self)]
+        transports = transport_notes([batch.sites for batch in self])
+        return [*_late_notes(self), *_idle_notes(self), *_balance_notes(self), *transports]
 
     def __str__(self) -> str:
         if not self:
@@ -201,7 +209,7 @@ class Metrics(list[BatchMetrics]):
             rows = map(_stream_row, self[-1].streams)
             lines += text_table([_STREAMS_HEAD, *rows], right=len(_STREAMS_HEAD) - 1)
         if self._sites:
-            lines += ["", "Sites", *text_table([SITES_HEAD, *self._sites], right=5)]
+            lines += ["", "Sites", *text_table([SITES_HEAD, *self._sites], right=6)]
         if self._heavy:
             lines += ["", "Most frequent keys", *text_table([_KEYS_HEAD, *self._heavy], right=1)]
         if self.notes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,14 +51,32 @@ _NUMBERS = (*_READ, *_FETCHED, "partial_rows")
 
 SITES_HEAD = (
     *("stream", "site"),
-    *("rows read", "bytes read", "rows fetched", "bytes fetched", "bytes sent"),
+    *("rows read", "partial", "bytes read", "rows fetched", "bytes fetched", "bytes sent"),
 )
 
 
 def site_row(load: SiteLoad) -> tuple[str, ...]:
     """The load as a row of a table."""
-    numbers = load.read_rows, load.read_received, load.fetched_rows, load.fetch_received, load.sent
+    read = load.read_rows, load.partial_rows, load.read_received
+    numbers = *read, load.fetched_rows, load.fetch_received, load.sent
     return load.stream, load.site, *(f"{number:,}" for number in numbers)
+
+
+def transport_notes(batches: Sequence[Sequence[SiteLoad]]) -> Iterator[str]:
+    """What became of a choice that was made while a query ran."""
+    for load in added(load for loads in batches for load in loads):
+        mine = [
+            one
+            for loads in batches
+            for one in loads
+            if (one.site, one.stream) == (load.site, load.stream) and one.read_rows
+        ]
+        partial = sum(one.partial_rows > 0 for one in mine)
+        if 0 < partial < len(mine):
+            yield (
+                f"{load.stream} came as partial tuples in {partial} batches and as whole ones in"
+                f" {len(mine) - partial}: the cheaper transport changed as the query ran."
+            )
 
 
 def added(loads: Iterable[SiteLoad]) -> list[SiteLoad]:
