@@ -292,6 +292,28 @@ def test_a_site_that_was_set_up_anew_is_refused(
     new.close()
 
 
+def test_numbers_that_the_site_does_not_have_are_refused(
+    run_site: Callable[..., Running], connect: Callable[..., Any]
+) -> None:
+    running = run_site(streams=STREAMS, retain=1_000_000)
+    client = connect(running.address)
+    client.push("packets", packets(0, 50))
+    client.push("alarms", alarms(0, 50))
+    sited = Sited(running, "p.k = a.k", {"p": "packets", "a": "alarms"})
+    follower = Follower(sited.feeds[0])
+    start = follower.initial()
+    with pytest.raises(SiteChangedError, match="lost tuples"):
+        follower.latest({**start, "number": 51}, None)
+    running.site.log("packets").maintain(10**18)
+    client.push("packets", packets(50, 1))
+    running.site.log("packets").maintain(10**18)
+    fresh = Follower(sited.feeds[0])
+    with pytest.raises(ForgottenError, match="'packets' from number 0"):
+        fresh.latest(start, None)
+    follower.close()
+    fresh.close()
+
+
 def test_the_number_of_a_tuple_is_not_a_column(site: Running) -> None:
     with pytest.raises(UnknownColumnError, match="_number"):
         Sited(site, "p._number = a.k", {"p": "packets", "a": "alarms"})

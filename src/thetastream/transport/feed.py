@@ -170,7 +170,7 @@ class Follower:
     def latest(self, start: Offset, most_rows: int | None) -> dict[str, Any]:
         """The end of the next batch, which begins at `start`."""
         begin = int(start["number"])
-        if self._next <= begin and monotonic() - self._asked < POLL:
+        if self._next == begin and monotonic() - self._asked < POLL:
             return dict(start)
         if self._next <= begin:
             info = self._known()
@@ -181,6 +181,13 @@ class Follower:
                     detail=f"  its first one is {info.first}",
                     hint="keep them longer (retain in the site's file), and start the query with a"
                     " new checkpoint",
+                )
+            if info.next < begin:
+                raise SiteChangedError(
+                    f"the site {self.feed.access.address} has lost tuples of {self.feed.stream!r}"
+                    " that were read before",
+                    detail=f"  the next number is {info.next}, and {begin} tuples are known",
+                    hint="restore the site's folder, or start the query with a new checkpoint",
                 )
         end = self._next if most_rows is None else min(self._next, begin + most_rows)
         if end <= begin:
