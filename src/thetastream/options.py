@@ -102,7 +102,8 @@ class JoinOptions:
     chunk_rows: int = 262_144
     """Result rows that leave a unit at a time; bounds the memory of a huge result."""
     cache_bytes: int = 4 * 1024**3
-    """Bytes of stored runs that each host keeps as files beside the state store; 0 for none."""
+    """Bytes of stored runs that each host keeps as files beside the state store; 0 for none. Tuples
+    that were fetched from sites take up to a quarter of it besides."""
     aggregation: Aggregation = "auto"
     """Where the aggregates of a query are computed."""
     update_batches: int = 1

@@ -16,6 +16,7 @@ from tests.transport.packets import alarms, packets
 from thetastream.errors import ForgottenError, SiteChangedError, UnknownColumnError
 from thetastream.options import JoinOptions
 from thetastream.planner import Plan, SiteFacts, plan_join
+from thetastream.runtime.cachefiles import CacheFiles
 from thetastream.spec import ColumnSpec, result_column
 from thetastream.testing.duck import DuckAnalyst, column_specs
 from thetastream.testing.inprocess import (
@@ -256,6 +257,28 @@ def test_what_is_kept_has_a_bound() -> None:
         assert not len(left)
         assert sum(batch.num_rows for batch in found) == 10
     assert 10 <= kept.rows < 400
+
+
+def test_workers_of_a_host_share_what_they_fetch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    one, two = (fetching.Kept(shelf=CacheFiles("abc-0", 1_000_000)) for _ in range(2))
+    for first in (0, 100, 200):
+        numbers = np.arange(first, first + 100, 2)
+        one.add(pa.record_batch({NUMBER: numbers, "x": [f"tuple {n}" for n in numbers]}))
+    wanted = np.array([2, 3, 150, 198, 202, 900])
+    found, left = two.find(wanted)
+    assert left.tolist() == [3, 900]
+    rows = [row for batch in found for row in batch.column("x").to_pylist()]
+    assert sorted(rows) == ["tuple 150", "tuple 198", "tuple 2", "tuple 202"]
+    # A file that was read is not read again, and one that is damaged counts as gone.
+    (folder,) = tmp_path.glob("*/abc-0")
+    for path in list(folder.iterdir()):
+        path.unlink()
+        path.write_bytes(b"x")
+    assert two.find(wanted)[1].tolist() == [3, 900]
+    assert fetching.Kept(shelf=CacheFiles("abc-0", 1_000_000)).find(wanted)[0] == []
 
 
 def test_a_tuple_that_the_site_has_forgotten_is_named(

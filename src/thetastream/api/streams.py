@@ -212,7 +212,7 @@ class Streams:
             chunk_rows=settings.chunk_rows,
             cache_bytes=settings.cache_bytes,
         )
-        return with_rest(joined, errands)
+        return with_rest(joined, errands, cache_bytes=settings.cache_bytes)
 
     def _travelling(
         self, plan: Plan, timed: Sequence[TimedFrame], delay: Duration | None

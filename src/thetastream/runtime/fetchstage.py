@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
@@ -13,8 +14,11 @@ from thetastream.transport.feed import WIRE
 from thetastream.transport.fetching import Errand
 from thetastream.version import VERSION
 
+CACHE_SHARE = 4
+"""Fetched tuples take a quarter of the bytes that stored runs may take on a host's disk."""
 
-def with_rest(joined: DataFrame, errands: Sequence[Errand]) -> DataFrame:
+
+def with_rest(joined: DataFrame, errands: Sequence[Errand], *, cache_bytes: int) -> DataFrame:
     """The results with the columns that only the sites have so far."""
     if not errands:
         return joined
@@ -27,4 +31,11 @@ def with_rest(joined: DataFrame, errands: Sequence[Errand]) -> DataFrame:
             if to not in joined.columns
         ]
     schema = StructType([*fields, StructField(WIRE, StringType())])
-    return without_reports(joined.mapInArrow(shipped.fetcher(errands, schema, VERSION), schema))
+    fetch = shipped.fetcher(
+        errands,
+        schema,
+        VERSION,
+        token=uuid.uuid4().hex,
+        cache_bytes=cache_bytes // CACHE_SHARE,
+    )
+    return without_reports(joined.mapInArrow(fetch, schema))

@@ -1,14 +1,17 @@
 """The rest of the tuples that are in results: asked for by number, each once, and kept for a while.
 
 A task gathers its results, and then asks each site once for all that it lacks. What was fetched
-stays in the worker's memory, because a tuple that has matched often matches again.
+stays in the worker's memory, because a tuple that has matched often matches again, and on a shelf
+where the other workers of the host find it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +54,19 @@ class Errand:
         return [name for name, _ in self.fetched]
 
 
+class Shelf(Protocol):
+    """Where the workers of a host find what one of them has fetched; it may lose anything."""
+
+    def names(self) -> list[str]:
+        """The names of what is there."""
+
+    def read(self, name: str) -> pa.Buffer | None:
+        """What is there under a name, as it was written; None if it is gone."""
+
+    def write(self, name: str, body: pa.Buffer) -> None:
+        """Put something there, if there is room."""
+
+
 @dataclass
 class _Chunk:
     numbers: Numbers
@@ -63,14 +79,27 @@ class Kept:
     """Fetched tuples of one stream, as many as there is room for."""
 
     most_bytes: int = KEPT_BYTES
+    shelf: Shelf | None = None
+    _known: set[str] = field(default_factory=set)
+    """Names on the shelf that were read or written."""
     _chunks: list[_Chunk] = field(default_factory=list)
     _turn: int = 0
 
     def find(self, wanted: Numbers) -> tuple[list[pa.RecordBatch], Numbers]:
         """What is kept of these tuples, and the numbers of the others; numbers ascend."""
         self._turn += 1
+        found, left = self._find(self._chunks, wanted)
+        if len(left) and self.shelf is not None:
+            more, left = self._find(self._taken(self.shelf, left), left)
+            found += more
+            self._bound()
+        return found, left
+
+    def _find(
+        self, chunks: Iterable[_Chunk], wanted: Numbers
+    ) -> tuple[list[pa.RecordBatch], Numbers]:
         found, left = [], wanted
-        for chunk in self._chunks:
+        for chunk in chunks:
             if not len(left):
                 break
             places = np.searchsorted(chunk.numbers, left)
@@ -82,10 +111,31 @@ class Kept:
                 left = left[~hit]
         return found, left
 
+    def _taken(self, shelf: Shelf, wanted: Numbers) -> Iterator[_Chunk]:
+        """What others have put on the shelf, of the tuples that are wanted."""
+        for name in shelf.names():
+            first, last = (int(place, 16) for place in name.split("-")[:2])
+            if name in self._known or last < wanted[0] or first > wanted[-1]:
+                continue
+            self._known.add(name)
+            body = shelf.read(name)
+            if body is not None:
+                rows = arrow.from_bytes(body)
+                self._chunks.append(_Chunk(_numbers(rows), rows, self._turn))
+                yield self._chunks[-1]
+
     def add(self, rows: pa.RecordBatch) -> None:
         """Keep these tuples, by ascending number, and drop those that were not used for longest."""
         if rows.num_rows:
-            self._chunks.append(_Chunk(_numbers(rows), rows, self._turn))
+            numbers = _numbers(rows)
+            self._chunks.append(_Chunk(numbers, rows, self._turn))
+            if self.shelf is not None:
+                name = f"{numbers[0]:x}-{numbers[-1]:x}-{secrets.token_hex(8)}"
+                self._known.add(name)
+                self.shelf.write(name, arrow.to_bytes(rows))
+        self._bound()
+
+    def _bound(self) -> None:
         while self._chunks and sum(chunk.rows.nbytes for chunk in self._chunks) > self.most_bytes:
             self._chunks.remove(min(self._chunks, key=lambda chunk: chunk.used))
         if len(self._chunks) > MOST_CHUNKS:
@@ -105,17 +155,24 @@ _KEPT: dict[tuple[str, str, str, tuple[str, ...]], Kept] = {}
 
 
 def complete(
-    errands: Sequence[Errand], batches: Iterable[pa.RecordBatch], target: pa.Schema
+    errands: Sequence[Errand],
+    batches: Iterable[pa.RecordBatch],
+    target: pa.Schema,
+    shelf_of: Callable[[int], Shelf] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The results with the columns that they lack, then a report for each errand."""
+    """The results with the columns that they lack, then a report for each errand.
+
+    `shelf_of` gives the shelf of an errand, by its number.
+    """
+    kept = [_kept(errand, number, shelf_of) for number, errand in enumerate(errands)]
     spent = [Spent() for _ in errands]
     for some in _gathered(batches):
         tuples = []
-        for errand, cost in zip(errands, spent, strict=True):
+        for errand, mine, cost in zip(errands, kept, spent, strict=True):
             numbers = np.unique(_numbers(some, errand.number))
             lacking = numbers[numbers >= 0]
             cost.matched += _first_seen(errand.feed, -1 - numbers[numbers < 0])
-            tuples.append(_fetched(errand, lacking, cost) if len(lacking) else None)
+            tuples.append(_fetched(errand, mine, lacking, cost) if len(lacking) else None)
         yield from _completed(errands, some, tuples, target)
     for errand, cost in zip(errands, spent, strict=True):
         if cost.rows or cost.hits or cost.matched:
@@ -137,11 +194,17 @@ class Spent:
     """That the link took."""
 
 
-def _fetched(errand: Errand, wanted: Numbers, cost: Spent) -> pa.RecordBatch:
-    """These tuples by ascending number."""
+def _kept(errand: Errand, number: int, shelf_of: Callable[[int], Shelf] | None) -> Kept:
     feed = errand.feed
     place = feed.access.address, feed.stream, feed.id, tuple(errand.columns)
-    kept = _KEPT.setdefault(place, Kept())
+    if place not in _KEPT:
+        _KEPT[place] = Kept(shelf=None if shelf_of is None else shelf_of(number))
+    return _KEPT[place]
+
+
+def _fetched(errand: Errand, kept: Kept, wanted: Numbers, cost: Spent) -> pa.RecordBatch:
+    """These tuples by ascending number."""
+    feed = errand.feed
     found, left = kept.find(wanted)
     cost.hits += len(wanted) - len(left)
     if len(left):
