@@ -7,6 +7,7 @@ Spark shows: no option, no plan, no argument of a process.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -40,7 +41,9 @@ WIRES = "wire_thetastream"
 
 def read_site(spark: SparkSession, feed: Feed, *, batch: bool, max_rows: int | None) -> DataFrame:
     """The feed's columns as a DataFrame, with the numbers of tuples if it has them."""
-    source = _source(feed, max_rows, f"site_{feed.stream}_{uuid.uuid4().hex[:12]}")
+    # Spark takes a name with a dot for one of Java's.
+    name = re.sub(r"\W", "_", feed.stream)
+    source = _source(feed, max_rows, f"site_{name}_{uuid.uuid4().hex[:12]}")
     spark.dataSource.register(source)
     fields = [StructField(NUMBER, LongType())] if feed.numbered else []
     fields += [
@@ -103,7 +106,8 @@ def _batch_reader(feed: Feed, schema: StructType) -> DataSourceReader:
 
             follower = Follower(feed)
             try:
-                parts = follower.parts(follower.initial(), follower.end())
+                end = {**follower.end(), "whole": feed.whole}
+                parts = follower.parts(follower.initial(), end)
             finally:
                 follower.close()
             return [InputPartition(tuple(part)) for part in parts]
