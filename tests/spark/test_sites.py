@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -152,3 +153,23 @@ def test_an_aggregate_fetches_nothing(
     assert sorted((tuple(map(int, row)) for row in found), key=repr) == [
         tuple(map(int, row)) for row in expected
     ]
+
+
+def test_what_does_not_recover_stops_the_query_by_name(
+    spark: SparkSession,
+    start_site: Callable[..., Running],
+    stream: Callable[..., DataFrame],
+    tmp_path: Path,
+) -> None:
+    site = start_site("packets", "at")
+    push(site.address, "packets", packets(0, 10))
+    remote = ts.site(site.address, patience=0.5).stream("packets")
+    folder = write_batches(tmp_path / "alarms", [alarms(0, 10)])
+    joined = ts.streams(p=remote, a=stream(folder, ALARMS)).join(
+        PREDICATE, within="10 seconds", delay="1 hour"
+    )
+    site.stop()
+    with pytest.raises(StreamingQueryException) as caught:
+        drain(joined, tmp_path)
+    assert "SiteUnreachableError" in str(caught.value)
+    assert f"the site {site.address} does not answer" in str(caught.value)
