@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,158 +13,32 @@ import pytest
 
 from tests.transport.conftest import Running
 from tests.transport.packets import alarms, packets
+from tests.transport.sited import (
+    NUMBER_SPEC,
+    STREAMS,
+    TIMES,
+    Sited,
+    Wires,
+    facts_of,
+    infos_of,
+)
 from thetastream.errors import ForgottenError, SiteChangedError, UnknownColumnError
 from thetastream.options import JoinOptions
-from thetastream.planner import Plan, SiteFacts, plan_join
 from thetastream.runtime.cachefiles import CacheFiles
-from thetastream.spec import ColumnSpec, result_column
-from thetastream.testing.duck import DuckAnalyst, column_specs
+from thetastream.testing.duck import query
 from thetastream.testing.inprocess import (
     CRASH,
     RESTART,
     Batch,
-    InProcess,
     expected_rows,
     multiset,
     rows_in,
 )
+from thetastream.testing.queries import InProcessQuery
 from thetastream.transport import fetching
-from thetastream.transport.access import Access
 from thetastream.transport.config import StreamConfig
-from thetastream.transport.feed import WIRE, Feed, Follower
-from thetastream.transport.fetching import Errand, complete
+from thetastream.transport.feed import Follower
 from thetastream.transport.messages import NUMBER
-
-TIMES = {"p": "at", "a": "raised", "q": "at", "b": "raised"}
-STREAMS = {
-    "packets": StreamConfig("packets", "at"),
-    "alarms": StreamConfig("alarms", "raised"),
-}
-
-
-class Sited:
-    """Streams at a site, joined in this process batch by batch as Spark would."""
-
-    def __init__(self, running: Running, predicate: str, names: dict[str, str], **how: Any) -> None:
-        self.access = Access(address=running.address, patience=5.0)
-        self.names = names
-        with self.access.connect() as client:
-            self.infos = {name: client.stream(stream) for name, stream in names.items()}
-        self.infos_by_stream = {info.name: info for info in self.infos.values()}
-        specs = {
-            name: [
-                *column_specs(info.schema),
-                *([] if how.get("transport") == "simple" else [_NUMBER]),
-            ]
-            for name, info in self.infos.items()
-        }
-        self.plan: Plan = plan_join(
-            streams=specs,
-            predicate=predicate,
-            within=how.get("within"),
-            time={name: TIMES[name] for name in names},
-            options=JoinOptions(
-                transport=how.get("transport", "semijoin"), scheme=how.get("scheme", "auto")
-            ),
-            analyst=DuckAnalyst.of(specs),
-            fixed_zone=True,
-            sites={name: how.get("facts") or _facts(info) for name, info in self.infos.items()},
-        )
-        self.join = InProcess(self.plan)
-        self.feeds = [self._feed(travel) for travel in self.plan.travels]
-        self.errands = [
-            Errand(feed=feed, number=travel.number, fetched=travel.fetched)
-            for feed, travel in zip(self.feeds, self.plan.travels, strict=True)
-            if travel.number is not None
-        ]
-        self.fetched = 0
-        self.received = 0
-        """Bytes from the site."""
-
-    def _feed(self, travel: Any) -> Feed:
-        info = self.infos[travel.name]
-        return Feed(
-            access=self.access,
-            stream=info.name,
-            id=info.id,
-            schema=info.schema,
-            columns=travel.columns,
-            numbered=travel.number is not None,
-            rest=travel.rest,
-            whole=travel.whole,
-            where=travel.where,
-            tasks=2,
-        )
-
-    def tables(self, start: int, stop: int, *, whole: bool = False) -> list[pa.Table]:
-        """What travels of the tuples with these numbers; `whole` with mixed transports."""
-        found = []
-        for feed in self.feeds:
-            fields = [pa.field(NUMBER, pa.int64())] if feed.numbered else []
-            fields += [feed.schema.field(name) for name in (*feed.columns, *feed.rest)]
-            schema = pa.schema([*fields, pa.field(WIRE, pa.string())])
-            about = {"id": feed.id, "whole": whole}
-            ends = (start, min(stop, self.infos_by_stream[feed.stream].next))
-            offsets = [{**about, "number": number} for number in ends]
-            batches = [one for part in feed.parts(*offsets) for one in feed.read(part, schema)]
-            table = pa.Table.from_batches(batches, schema)
-            self._count(table)
-            found.append(table.filter(table.column(WIRE).is_null()).drop_columns([WIRE]))
-        return found
-
-    def _count(self, table: pa.Table) -> None:
-        for text in table.column(WIRE).drop_null().to_pylist():
-            self.received += json.loads(text)["received"]
-
-    def completed(self, found: pa.Table) -> list[tuple[Any, ...]]:
-        """The rows of results, with all columns in the order of the streams."""
-        if not found.num_columns:
-            return []
-        tree = self.plan.tree
-        if len(tree.steps) > 1:
-            named = [
-                result_column(stream, number)
-                for stream, names in enumerate(tree.output)
-                for number in range(len(names))
-            ]
-            found = found.rename_columns(named)
-        fields = list(found.schema)
-        for errand in self.errands:
-            fields += [
-                pa.field(to, errand.feed.schema.field(name).type)
-                for name, to in errand.fetched
-                if to not in found.column_names
-            ]
-        schema = pa.schema([*fields, pa.field(WIRE, pa.string())])
-        batches = list(complete(self.errands, found.to_batches(), schema))
-        whole = pa.Table.from_batches(batches, schema)
-        self.fetched += whole.num_rows - whole.column(WIRE).null_count
-        self._count(whole)
-        whole = whole.filter(whole.column(WIRE).is_null())
-        order = []
-        for travel in self.plan.travels:
-            places = dict((*travel.held, *travel.fetched))
-            order += [places[name] for name in self.infos[travel.name].schema.names]
-        return rows_in(whole.select(order))
-
-    def play(self, ends: list[int], *between: Any) -> list[tuple[Any, ...]]:
-        """The results of batches that end at these numbers, with what happens between them."""
-        rows, start = [], 0
-        for place, end in enumerate(ends):
-            # With mixed transports every other batch has whole tuples.
-            whole = bool(self.feeds[0].rest) and place % 2 == 1
-            script = [*between[place : place + 1], Batch(*self.tables(start, end, whole=whole))]
-            for found in self.join.play(script):
-                rows += self.completed(found)
-            start = end
-        return rows
-
-
-_NUMBER = ColumnSpec(name=NUMBER, type="bigint")
-
-
-def _facts(info: Any) -> SiteFacts:
-    return SiteFacts(sizes=dict.fromkeys(info.schema.names, 10.0))
 
 
 @pytest.fixture
@@ -215,6 +89,55 @@ def test_both_transports_are_exact(
     assert expected
     assert multiset(rows) == multiset(expected)
     assert bool(sited.fetched) == (transport != "simple")
+
+
+QUERIES = [
+    ("SELECT p.id, a.text, p.size + a.level AS both FROM p, a WHERE p.k = a.k WITHIN 5 seconds",
+     [["id", "size"], ["text", "level"]]),
+    ("SELECT p.k, p.payload FROM p, a WHERE p.k = a.k AND a.level > 2 WITHIN 5 seconds",
+     [["payload"], []]),
+    ("SELECT p.k, a.level FROM p, a WHERE p.k = a.k AND a.level > 2 WITHIN 5 seconds", [[], []]),
+    ("SELECT a.level, count(*) AS n, sum(p.size) AS total FROM p, a WHERE p.k = a.k"
+     " WITHIN 5 seconds GROUP BY a.level", [[], []]),
+    ("SELECT a.level, max(p.id) AS newest FROM p, a WHERE p.k = a.k AND (p.size + a.level) % 3 = 1"
+     " WITHIN 5 seconds GROUP BY a.level", [[], []]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("transport", ["semijoin", "auto"])
+@pytest.mark.parametrize(("text", "fetched"), QUERIES)
+def test_queries_fetch_what_they_select(
+    site: Running, text: str, fetched: list[list[str]], transport: Any
+) -> None:
+    names = {"p": "packets", "a": "alarms"}
+    infos = infos_of(site, names)
+    running = InProcessQuery(
+        text,
+        {name: info.schema for name, info in infos.items()},
+        time={name: TIMES[name] for name in names},
+        options=JoinOptions(transport=transport),
+        sites={name: facts_of(info) for name, info in infos.items()},
+        hidden=NUMBER_SPEC,
+    )
+    wires = Wires(site, infos, running.plan)
+    columns = [[column for column, _ in one.fetched] for one in running.plan.travels]
+    assert [sorted(one) for one in columns] == [sorted(one) for one in fetched]
+    for start in range(0, 400, 200):
+        tables = wires.tables(start, start + 200, whole=start > 0)
+        found = running.results(Batch(*tables))
+        running.take(wires.complete(found) if wires.errands else found)
+    within = "abs(epoch_us(p.at) - epoch_us(a.raised)) <= 5000000"
+    sql = text.replace(" WITHIN 5 seconds", f" AND {within}")
+    expected = query(sql, p=packets(0, 400), a=alarms(0, 400))
+    assert expected.num_rows
+    assert _plain(running.rows()) == _plain(rows_in(expected))
+
+
+def _plain(rows: list[tuple[Any, ...]]) -> Any:
+    """Sums are decimals here and integers there."""
+    return multiset(
+        tuple(int(value) if isinstance(value, Decimal) else value for value in row) for row in rows
+    )
 
 
 def test_the_partial_tuple_is_what_the_join_looks_at(site: Running) -> None:
@@ -340,6 +263,19 @@ def test_numbers_that_the_site_does_not_have_are_refused(
 def test_the_number_of_a_tuple_is_not_a_column(site: Running) -> None:
     with pytest.raises(UnknownColumnError, match="_number"):
         Sited(site, "p._number = a.k", {"p": "packets", "a": "alarms"})
+
+
+@pytest.mark.parametrize("item", ["p._number", "sum(p._number)"])
+def test_nor_is_it_one_in_a_query(site: Running, item: str) -> None:
+    infos = infos_of(site, {"p": "packets", "a": "alarms"})
+    with pytest.raises(UnknownColumnError, match="_number"):
+        InProcessQuery(
+            f"SELECT {item} FROM p, a WHERE p.k = a.k",
+            {name: info.schema for name, info in infos.items()},
+            options=JoinOptions(transport="semijoin"),
+            sites={name: facts_of(info) for name, info in infos.items()},
+            hidden=NUMBER_SPEC,
+        )
 
 
 def test_a_batch_is_limited_and_cut(site: Running, connect: Callable[..., Any]) -> None:

@@ -14,7 +14,7 @@ from thetastream.errors import UnknownColumnError
 from thetastream.planner.conjuncts import split
 from thetastream.planner.expression import Expr, columns, streams_of
 from thetastream.planner.keys import Scope
-from thetastream.planner.names import Carried, at
+from thetastream.planner.names import Carried
 from thetastream.planner.plan import Plan
 from thetastream.planner.report import Alternative, Decision
 from thetastream.planner.request import Request
@@ -96,12 +96,12 @@ class Travels:
         for column in columns(tree):
             if column.stream == stream:
                 if column.index == number:
-                    raise UnknownColumnError(
-                        f"stream {name!r} has no column {NUMBER!r}",
-                        **at(self.scope.text, column),
-                        hint="the number that a site gives a tuple is not part of the tuple",
-                    )
+                    raise self._hidden(name, column.start, column.end)
                 read.add(column.index)
+        if number is not None and (
+            (stream, number) in first or number in (self.wanted[stream].columns or ())
+        ):
+            raise self._hidden(name, 0, len(self.scope.text))
         time = self.names.position(stream, self.request.time.get(name, ""))
         read |= set() if time is None else {time}
         read |= {index for one, index in first if one == stream}
@@ -125,6 +125,15 @@ class Travels:
             later=later,
             where=site_filter(mine, specs),
             choice=choice,
+        )
+
+    def _hidden(self, name: str, start: int, end: int) -> UnknownColumnError:
+        return UnknownColumnError(
+            f"stream {name!r} has no column {NUMBER!r}",
+            text=self.scope.text,
+            start=start,
+            end=end,
+            hint="the number that a site gives a tuple is not part of the tuple",
         )
 
     def _wanted(self, stream: int) -> frozenset[int]:

@@ -87,7 +87,7 @@ class Feed:
             return []
         count = max(1, min(self.tasks, rows // LEAST_ROWS))
         places = [first + rows * number // count for number in range(count + 1)]
-        whole = bool(end.get("whole", False))
+        whole = bool(self.rest) and bool(end.get("whole"))
         found = [Part(one, two, whole) for one, two in pairwise(places)]
         found[0] = found[0]._replace(sent=spent[0], received=spent[1])
         return found
