@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from tests.transport.conftest import Running
 from thetastream.options import JoinOptions
 from thetastream.planner import Plan, SiteFacts, plan_join
 from thetastream.spec import ColumnSpec, Travel, result_column
@@ -29,7 +28,15 @@ STREAMS = {
 NUMBER_SPEC = ColumnSpec(name=NUMBER, type="bigint")
 
 
-def infos_of(running: Running, names: Mapping[str, str]) -> dict[str, SiteStream]:
+class Served(Protocol):
+    """Whatever has the address of a site."""
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+
+
+def infos_of(running: Served, names: Mapping[str, str]) -> dict[str, SiteStream]:
     """The streams of a site, by the names that a join gives them."""
     with Access(address=running.address, patience=5.0).connect() as client:
         return {name: client.stream(stream) for name, stream in names.items()}
@@ -44,7 +51,7 @@ def facts_of(info: SiteStream) -> SiteFacts:
 class Wires:
     """What a plan reads of a site, and fetches from it."""
 
-    def __init__(self, running: Running, infos: Mapping[str, SiteStream], plan: Plan) -> None:
+    def __init__(self, running: Served, infos: Mapping[str, SiteStream], plan: Plan) -> None:
         self.plan = plan
         self.infos = infos
         self.access = Access(address=running.address, patience=5.0)
@@ -122,7 +129,7 @@ class Wires:
 class Sited(Wires):
     """A join on a predicate; `names` are those of its streams, with the site's own."""
 
-    def __init__(self, running: Running, predicate: str, names: dict[str, str], **how: Any) -> None:
+    def __init__(self, running: Served, predicate: str, names: dict[str, str], **how: Any) -> None:
         infos = infos_of(running, names)
         transport = how.get("transport", "semijoin")
         specs = {

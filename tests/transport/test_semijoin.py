@@ -13,6 +13,7 @@ import pytest
 
 from tests.transport.conftest import Running
 from tests.transport.packets import alarms, packets
+from tests.transport.proxy import Proxy
 from tests.transport.sited import (
     NUMBER_SPEC,
     STREAMS,
@@ -219,6 +220,34 @@ def test_a_tuple_that_the_site_has_forgotten_is_named(
     log.maintain(10**18)
     with pytest.raises(ForgottenError, match="packets"):
         sited.completed(found)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        {"cut_after": 2_000},
+        {"corrupt_at": 4_000},
+        {"rate": 2e6, "latency": 0.002, "cut_after": 8_000},
+    ],
+    ids=["cut", "corrupted", "slow"],
+)
+def test_a_link_that_fails_changes_nothing(site: Running, spoil: dict[str, Any]) -> None:
+    fetching._KEPT.clear()
+    proxy = Proxy(site.service.port)
+    try:
+        names = {"p": "packets", "a": "alarms"}
+        sited = Sited(proxy, "p.k = a.k", names, within="5 seconds")
+        for name, value in spoil.items():
+            is_place = name in ("cut_after", "corrupt_at")
+            setattr(proxy, name, value + proxy.passed if is_place else value)
+        rows = sited.play([150, 400])
+        assert proxy.cut_after is proxy.corrupt_at is None, "nothing was spoiled"
+    finally:
+        proxy.close()
+    script = [Batch(packets(0, 400), alarms(0, 400))]
+    times = {name: TIMES[name] for name in names}
+    expected = expected_rows("p.k = a.k", script, names=list(names), within="5 seconds", time=times)
+    assert multiset(rows) == multiset(expected)
 
 
 def test_a_site_that_was_set_up_anew_is_refused(
