@@ -60,7 +60,9 @@ if TYPE_CHECKING:
         metrics,
     )
     from thetastream.api.session import configure, session
+    from thetastream.api.sites import RemoteStream, Site, site
     from thetastream.api.streams import ARRIVAL, Streams, sql, streams
+    from thetastream.api.wires import SiteLoad
     from thetastream.planner import (
         Alternative,
         Conjunct,
@@ -69,7 +71,7 @@ if TYPE_CHECKING:
         Decision,
         Plan,
     )
-    from thetastream.spec import Routing, SketchOptions
+    from thetastream.spec import Routing, SketchOptions, Travel
     from thetastream.steering.edits import Heat, HotWish, Move, Moves, Scale
     from thetastream.steering.hotkeys import HotKeys
     from thetastream.steering.policy import (
@@ -90,12 +92,14 @@ _LATER = {
     "api.live": ("Manager", "manage"),
     "api.metrics": ("BatchMetrics", "HeavyKey", "Metrics", "StreamLoad", "UnitLoad", "metrics"),
     "api.session": ("configure", "session"),
+    "api.sites": ("RemoteStream", "Site", "site"),
     "api.streams": ("ARRIVAL", "Streams", "sql", "streams"),
+    "api.wires": ("SiteLoad",),
     "planner": (
         *("Alternative", "Conjunct", "ConjunctClass", "Cost"),
         *("Decision", "Plan"),
     ),
-    "spec": ("Routing", "SketchOptions"),
+    "spec": ("Routing", "SketchOptions", "Travel"),
     "steering.edits": ("Heat", "HotWish", "Move", "Moves", "Scale"),
     "steering.hotkeys": ("HotKeys",),
     "api.control": (
@@ -167,15 +171,18 @@ __all__ = [
     "Pushed",
     "Rebalance",
     "RefusedExpressionError",
+    "RemoteStream",
     "RequestError",
     "Routing",
     "Sample",
     "Scale",
     "SettingError",
+    "Site",
     "SiteChangedError",
     "SiteClient",
     "SiteDataError",
     "SiteError",
+    "SiteLoad",
     "SiteRequestError",
     "SiteStream",
     "SiteUnreachableError",
@@ -189,6 +196,7 @@ __all__ = [
     "SumOverflowError",
     "ThetastreamError",
     "ThetastreamWarning",
+    "Travel",
     "TwoPhaseScaling",
     "TypeMismatchError",
     "UnitDraining",
@@ -205,6 +213,7 @@ __all__ = [
     "manage",
     "metrics",
     "session",
+    "site",
     "sql",
     "streams",
 ]

@@ -87,6 +87,14 @@ HotKeysMode = Literal["off", "auto", "watch"]
 - `watch`: the units report them, and a policy of yours decides: `ts.manage(..., [ts.HotKeys()])`.
 """
 
+Transport = Literal["auto", "simple", "semijoin"]
+"""How the tuples of a site's stream travel.
+
+- `auto`: for each batch what costs less, by what was measured so far.
+- `simple`: whole tuples (SPJ).
+- `semijoin`: what the join looks at, and the rest for those tuples that are in a result (SMJ).
+"""
+
 MAX_UNITS = 1024
 
 HOT_UNITS = 2
@@ -131,7 +139,8 @@ class JoinOptions:
     chunk_rows: int = 262_144
     """Result rows that leave a unit at a time; bounds the memory of a huge result."""
     cache_bytes: int = 4 * 1024**3
-    """Bytes of stored runs that each host keeps as files beside the state store; 0 for none."""
+    """Bytes of stored runs that each host keeps as files beside the state store; 0 for none. Tuples
+    that were fetched from sites take up to a quarter of it besides."""
     aggregation: Aggregation = "auto"
     """Where the aggregates of a query are computed."""
     update_batches: int = 1
@@ -157,6 +166,8 @@ class JoinOptions:
     and an equality of two streams."""
     sketch: SketchOptions | None = None
     """With `hot_keys`, the size of the units' predictors, and how fast they forget."""
+    transport: Transport = "auto"
+    """How the tuples of streams that are at sites travel."""
     cross: bool = False
     """Allow a stream that the predicate compares with no other."""
     functions: tuple[str, ...] = ()
@@ -178,6 +189,11 @@ class JoinOptions:
             raise OptionError(
                 f"unknown scheme {self.scheme!r}",
                 hint=f"choose one of {', '.join(Scheme.__args__)}",  # type: ignore[attr-defined]
+            )
+        if self.transport not in Transport.__args__:  # type: ignore[attr-defined]
+            raise OptionError(
+                f"unknown transport {self.transport!r}",
+                hint=f"choose one of {', '.join(Transport.__args__)}",  # type: ignore[attr-defined]
             )
         if self.intermediate not in Intermediate.__args__:  # type: ignore[attr-defined]
             raise OptionError(

@@ -371,3 +371,35 @@ def test_errors_of_the_library_are_found_in_sparks_stack() -> None:
         "stored part 3 is damaged\nWhat to do: restore it",
     )
     assert own_error("java.lang.Error") is None
+
+
+def test_a_stream_of_a_job_can_be_at_a_site(tmp_path: Path) -> None:
+    site = """
+[streams.a]
+site = "grpc+tls://plant.example:8815"
+stream = "packets"
+token_file = "secrets/token"
+max_rows = 1000
+time = "at"
+"""
+    plain = TOML.replace(
+        """
+[streams.a]
+format = "parquet"
+path = "a"
+""",
+        site,
+    ).replace("${SERVERS}", "broker")
+    source = load(written(tmp_path, plain)).streams["a"]
+    assert source.time == "at"
+    assert source.site is not None
+    assert source.site.address == "grpc+tls://plant.example:8815"
+    assert (source.site.stream, source.site.max_rows) == ("packets", 1000)
+    assert source.site.token_file == str(tmp_path / "secrets/token")
+    for wrong, match in (
+        (plain.replace("max_rows = 1000", "max_rows = 0"), "max_rows"),
+        (plain.replace('time = "at"', 'format = "json"'), "format"),
+        (plain.replace('stream = "packets"', "stream = 3"), "stream"),
+    ):
+        with pytest.raises(JobError, match=match):
+            load(written(tmp_path, wrong))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import uuid
@@ -12,19 +11,14 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import (
-    JStreamingQueryListener,
-    QueryProgressEvent,
-    StreamingQueryListener,
-    StreamingQueryProgress,
-)
 from pyspark.sql.streaming.query import StreamingQuery
 
 from thetastream.api.caller import warn
+from thetastream.api.listening import Listener
 from thetastream.api.metrics import report_texts
 from thetastream.api.session import parallelism
+from thetastream.api.wires import site_loads
 from thetastream.errors import OptionError
 from thetastream.options import JoinOptions
 from thetastream.spec import JoinTree, LiveSpec, SketchOptions
@@ -129,7 +123,7 @@ def _listen(spark: SparkSession, path: str, control: str) -> None:
     spark.streams.addListener(listener)
 
 
-class _Listener(StreamingQueryListener):
+class _Listener(Listener):
     """Tells the loops of a session of committed batches."""
 
     def __init__(self) -> None:
@@ -138,21 +132,12 @@ class _Listener(StreamingQueryListener):
         self._of: dict[str, set[str]] = {}
         """The control directories of each query."""
 
-    @property
-    def _jlistener(self) -> Any:
-        if not hasattr(self, "_jlistenerobj"):
-            jvm: Any = SparkContext._jvm
-            self._jlistenerobj = jvm.PythonStreamingQueryListenerWrapper(_Ears(self))
-        return self._jlistenerobj
-
-    def onQueryStarted(self, event: Any) -> None:
-        """Nothing is known of a query before its first batch."""
-
     def onQueryProgress(self, event: Any) -> None:
         """A batch is committed."""
         progress = event.progress
         query = str(progress.id)
-        reports = reports_of(report_texts(progress.observedMetrics or {}))
+        observed = progress.observedMetrics or {}
+        reports = reports_of(report_texts(observed))
         mine = self._of.setdefault(query, set())
         mine.update(reports.keys() & self.loops.keys())
         for control in mine:
@@ -161,7 +146,7 @@ class _Listener(StreamingQueryListener):
                     query=query,
                     batch=progress.batchId,
                     at=time.time(),
-                    rows_in=progress.numInputRows,
+                    rows_in=progress.numInputRows - site_loads(observed)[1],
                     seconds=(progress.durationMs or {}).get("triggerExecution", 0) / 1000,
                     reports=reports.get(control, ()),
                 )
@@ -176,19 +161,6 @@ class _Listener(StreamingQueryListener):
         """Somebody else may go on with the tables."""
         for control in self._of.pop(str(event.id), ()):
             self.loops[control].stop()
-
-
-class _Ears(JStreamingQueryListener):
-    """Hears a batch as one text. PySpark's own way asks the JVM for each number apart, and a state
-    store has hundreds: that took longer than a small batch."""
-
-    def onQueryStarted(self, jevent: Any) -> None:
-        """Nothing is done with it."""
-
-    def onQueryProgress(self, jevent: Any) -> None:
-        """A batch is committed."""
-        progress = StreamingQueryProgress.fromJson(json.loads(jevent.progress().json()))
-        self.pylistener.onQueryProgress(QueryProgressEvent(progress))
 
 
 class Manager:

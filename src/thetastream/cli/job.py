@@ -39,8 +39,19 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True)
+class SiteSource:
+    """A stream at a site, and how the site is reached."""
+
+    address: str
+    stream: str
+    token_file: str | None = None
+    tls_root: str | None = None
+    max_rows: int | None = None
+
+
+@dataclass(frozen=True)
 class Source:
-    """One stream: a format of Spark's, its options, and its event time."""
+    """One stream: a format of Spark's and its options, or a site; and its event time."""
 
     name: str
     format: str
@@ -49,6 +60,7 @@ class Source:
     time: str | None = None
     """The event-time column, or "arrival"."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    site: SiteSource | None = None
 
 
 @dataclass(frozen=True)
@@ -183,6 +195,8 @@ class _Reader:
         where = f"[streams.{name}]"
         if not isinstance(raw, dict):
             raise self._error(f"{where} is not a table", f'write {where} and format = "json"')
+        if "site" in raw:
+            return self._site(name, raw, where)
         self._no_others(raw, {"format", "path", "schema", "time", "options"}, where)
         kind = self._text(raw, "format", where)
         path = raw.get("path")
@@ -196,6 +210,29 @@ class _Reader:
             time=self._text(raw, "time", where, None),
             options=self._settings(self._table(raw, "options", where), f"{where} options"),
         )
+
+    def _site(self, name: str, raw: dict[str, Any], where: str) -> Source:
+        self._no_others(
+            raw, {"site", "stream", "time", "token_file", "tls_root", "max_rows"}, where
+        )
+        most = raw.get("max_rows")
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+            raise self._error(
+                f"max_rows = {most!r} of {where} is not a number of rows", "write max_rows = 100000"
+            )
+        files = {
+            key: self._path(self._text(raw, key, where))
+            for key in ("token_file", "tls_root")
+            if key in raw
+        }
+        found = SiteSource(
+            address=self._text(raw, "site", where),
+            stream=self._text(raw, "stream", where, name),
+            max_rows=most,
+            **files,
+        )
+        time = self._text(raw, "time", where, None)
+        return Source(name=name, format="site", time=time, site=found)
 
     def _sink(self, raw: dict[str, Any]) -> Sink:
         if not raw:

@@ -45,6 +45,7 @@ from thetastream.spec.stages import (
     Then,
 )
 from thetastream.spec.streams import ColumnSpec, Encoding, KeySpec, StreamSpec
+from thetastream.spec.travel import Travel
 from thetastream.spec.tree import JoinTree, Step
 from thetastream.spec.view import Fold, Measure, Value, ViewSpec
 
@@ -86,6 +87,7 @@ __all__ = [
     "Store",
     "StreamSpec",
     "Then",
+    "Travel",
     "Value",
     "ViewSpec",
     "Window",

@@ -73,10 +73,19 @@ class Quantities:
     """Bytes of a request."""
     handling: float = 0.0
     """Seconds of CPU for a fetched tuple: to look it up and to put it beside its partner."""
+    rest: float | None = None
+    """Bytes of a tuple that is fetched, if what came before is left out of it."""
 
     def __post_init__(self) -> None:
         names = ("rate", "full", "partial", "messages", "fetched", "requests", "question")
         _check(self, at_least_zero=(*names, "handling"))
+        if self.rest is not None:
+            _check(self, at_least_zero=("rest",))
+
+    @property
+    def answer(self) -> float:
+        """Bytes of a tuple that is fetched."""
+        return self.full if self.rest is None else self.rest
 
     @property
     def match_rate(self) -> float:
@@ -93,7 +102,7 @@ def semijoin(of: Quantities) -> float:
     """Seconds of the semijoin for the tuples of one second."""
     partial = of.link.seconds(of.messages, of.rate * of.partial)
     asking = of.link.seconds(of.requests, of.requests * of.question)
-    answers = of.link.seconds(of.requests, of.fetched * of.full)
+    answers = of.link.seconds(of.requests, of.fetched * of.answer)
     return partial + asking + answers + of.fetched * of.handling
 
 
@@ -105,7 +114,7 @@ def simple_bytes(of: Quantities) -> float:
 def semijoin_bytes(of: Quantities) -> float:
     """Bytes that the semijoin puts on the link for the tuples of one second, both ways."""
     messages = of.messages + 2 * of.requests
-    size = of.rate * of.partial + of.requests * of.question + of.fetched * of.full
+    size = of.rate * of.partial + of.requests * of.question + of.fetched * of.answer
     return messages * of.link.overhead + size
 
 

@@ -129,6 +129,8 @@ class _Sums:
     messages: float = 0.0
     full_rows: float = 0.0
     full_bytes: float = 0.0
+    rest_rows: float = 0.0
+    rest_bytes: float = 0.0
     partial_rows: float = 0.0
     partial_bytes: float = 0.0
     asking: float = 0.0
@@ -180,13 +182,18 @@ class Estimate:
         overhead = self.assumed.link.overhead
         full, partial, fetched = counts.full, counts.partial, counts.fetched
         answers = fetched.bytes - counts.asked - 2 * overhead * fetched.messages
+        # What is fetched is no full tuple where it leaves out what came before.
+        apart = self.assumed.rest is not None
         new = _Sums(
             batches=1.0,
             seconds=counts.seconds,
             rows=full.rows + partial.rows,
             messages=full.messages + partial.messages,
-            full_rows=full.rows + fetched.rows,
-            full_bytes=max(0.0, full.bytes - overhead * full.messages) + max(0.0, answers),
+            full_rows=full.rows + (0 if apart else fetched.rows),
+            full_bytes=max(0.0, full.bytes - overhead * full.messages)
+            + (0.0 if apart else max(0.0, answers)),
+            rest_rows=fetched.rows if apart else 0.0,
+            rest_bytes=max(0.0, answers) if apart else 0.0,
             partial_rows=partial.rows,
             partial_bytes=max(0.0, partial.bytes - overhead * partial.messages),
             asking=1.0 if fetched.messages else 0.0,
@@ -257,11 +264,20 @@ class Estimate:
         requests = self._requests(fetched, messages)
         known = _over(assumed.question * assumed.requests, assumed.fetched, 0.0)
         number = _over(sums.asked, sums.fetched, known)
+        partial = _over(sums.partial_bytes, sums.partial_rows, assumed.partial)
+        full, rest = assumed.full, assumed.rest
+        if rest is not None:
+            known_rest = _over(sums.rest_bytes, sums.rest_rows, rest)
+            # Without its number, which a full tuple does not bring.
+            number_bytes = max(0.0, assumed.partial + rest - full)
+            full = max(known_rest, partial - number_bytes + known_rest)
+            rest = known_rest
         return Quantities(
             link=self.link,
             rate=rate,
-            full=_over(sums.full_bytes, sums.full_rows, assumed.full),
-            partial=_over(sums.partial_bytes, sums.partial_rows, assumed.partial),
+            full=_over(sums.full_bytes, sums.full_rows, full),
+            partial=partial,
+            rest=rest,
             messages=messages,
             fetched=fetched,
             requests=requests,
