@@ -60,7 +60,9 @@ if TYPE_CHECKING:
         metrics,
     )
     from thetastream.api.session import configure, session
+    from thetastream.api.sites import RemoteStream, Site, site
     from thetastream.api.streams import ARRIVAL, Streams, sql, streams
+    from thetastream.api.wires import SiteLoad
     from thetastream.planner import (
         Alternative,
         Conjunct,
@@ -69,9 +71,19 @@ if TYPE_CHECKING:
         Decision,
         Plan,
     )
-    from thetastream.spec import Routing
-    from thetastream.steering.edits import Move, Moves, Scale
-    from thetastream.steering.policy import Holding, Load, Moment, Policy, Usage, Verdict
+    from thetastream.spec import Routing, SketchOptions, Travel
+    from thetastream.steering.edits import Heat, HotWish, Move, Moves, Scale
+    from thetastream.steering.hotkeys import HotKeys
+    from thetastream.steering.policy import (
+        FrequentKey,
+        Holding,
+        Load,
+        Moment,
+        Policy,
+        SplitKey,
+        Usage,
+        Verdict,
+    )
     from thetastream.steering.rebalance import Rebalance
     from thetastream.steering.scaling import TwoPhaseScaling
     from thetastream.transport.client import Pushed, SiteClient, SiteStream
@@ -80,18 +92,23 @@ _LATER = {
     "api.live": ("Manager", "manage"),
     "api.metrics": ("BatchMetrics", "HeavyKey", "Metrics", "StreamLoad", "UnitLoad", "metrics"),
     "api.session": ("configure", "session"),
+    "api.sites": ("RemoteStream", "Site", "site"),
     "api.streams": ("ARRIVAL", "Streams", "sql", "streams"),
+    "api.wires": ("SiteLoad",),
     "planner": (
         *("Alternative", "Conjunct", "ConjunctClass", "Cost"),
         *("Decision", "Plan"),
     ),
-    "spec": ("Routing",),
-    "steering.edits": ("Move", "Moves", "Scale"),
+    "spec": ("Routing", "SketchOptions", "Travel"),
+    "steering.edits": ("Heat", "HotWish", "Move", "Moves", "Scale"),
+    "steering.hotkeys": ("HotKeys",),
     "api.control": (
         *("Change", "Control", "History", "Sample", "Status", "StreamPlaces"),
         *("UnitDraining", "control"),
     ),
-    "steering.policy": ("Holding", "Load", "Moment", "Policy", "Usage", "Verdict"),
+    "steering.policy": (
+        *("FrequentKey", "Holding", "Load", "Moment", "Policy", "SplitKey", "Usage", "Verdict"),
+    ),
     "steering.rebalance": ("Rebalance",),
     "steering.scaling": ("TwoPhaseScaling",),
     "transport.client": ("Pushed", "SiteClient", "SiteStream"),
@@ -129,9 +146,13 @@ __all__ = [
     "Decision",
     "FingerprintError",
     "ForgottenError",
+    "FrequentKey",
+    "Heat",
     "HeavyKey",
     "History",
     "Holding",
+    "HotKeys",
+    "HotWish",
     "JobError",
     "JoinOptions",
     "Load",
@@ -150,18 +171,23 @@ __all__ = [
     "Pushed",
     "Rebalance",
     "RefusedExpressionError",
+    "RemoteStream",
     "RequestError",
     "Routing",
     "Sample",
     "Scale",
     "SettingError",
+    "Site",
     "SiteChangedError",
     "SiteClient",
     "SiteDataError",
     "SiteError",
+    "SiteLoad",
     "SiteRequestError",
     "SiteStream",
     "SiteUnreachableError",
+    "SketchOptions",
+    "SplitKey",
     "StateError",
     "Status",
     "StreamLoad",
@@ -170,6 +196,7 @@ __all__ = [
     "SumOverflowError",
     "ThetastreamError",
     "ThetastreamWarning",
+    "Travel",
     "TwoPhaseScaling",
     "TypeMismatchError",
     "UnitDraining",
@@ -186,6 +213,7 @@ __all__ = [
     "manage",
     "metrics",
     "session",
+    "site",
     "sql",
     "streams",
 ]

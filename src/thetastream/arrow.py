@@ -11,12 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 SAFE_BYTES = 512 * 1024**2
 """Arrow bytes of rows that are put together or made at a time."""
 
-_LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
-_PLAIN = pa.ipc.IpcWriteOptions()
+# A task has one core. Handing each buffer of a small batch to other threads takes eight times as
+# long as doing it.
+_LZ4 = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+_PLAIN = pa.ipc.IpcWriteOptions(use_threads=False)
+_READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 def to_bytes(*batches: pa.RecordBatch, compress: bool = False) -> pa.Buffer:
@@ -31,7 +35,7 @@ def to_bytes(*batches: pa.RecordBatch, compress: bool = False) -> pa.Buffer:
 
 def read_batches(data: pa.Buffer | bytes) -> Iterator[pa.RecordBatch]:
     """The batches in an Arrow IPC stream; their columns point into `data` if they can."""
-    with pa.ipc.open_stream(data) as reader:
+    with pa.ipc.open_stream(data, options=_READ) as reader:
         yield from reader
 
 
@@ -56,7 +60,7 @@ def sections_from_bytes(data: pa.Buffer | bytes) -> list[pa.RecordBatch]:
     source = pa.BufferReader(data)
     found = []
     while source.tell() < source.size():
-        with pa.ipc.open_stream(source) as reader:
+        with pa.ipc.open_stream(source, options=_READ) as reader:
             found += list(reader)
     return found
 
@@ -66,6 +70,27 @@ def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     return pa.concat_batches(batches)
+
+
+def converted(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """The batch with the columns of `target`, by name and in its types; those it lacks are NULL.
+
+    Times may lose what is finer than the unit of the target.
+    """
+    columns = []
+    for field in target:
+        if field.name not in batch.schema.names:
+            columns.append(pa.nulls(batch.num_rows, field.type))
+            continue
+        columns.append(cast(batch.column(field.name), field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column in that type; times may lose what is finer than its unit."""
+    if column.type == kind:
+        return column
+    return pc.cast(column, options=pc.CastOptions(target_type=kind, allow_time_truncate=True))
 
 
 def stretches(batch: pa.RecordBatch, limit: int) -> Iterator[tuple[int, int]]:

@@ -36,6 +36,9 @@ Each message has the same three parts: what is wrong, where or in what detail, a
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class ThetastreamError(Exception):
     """An error with its details and what to do about it.
@@ -217,3 +220,16 @@ def _rebuild(kind: type[ThetastreamError], fields: dict[str, object]) -> Thetast
     error.__dict__.update(fields)
     error.args = (fields["what"], fields["detail"], fields["hint"])
     return error
+
+
+def unknown_option(
+    given: Iterable[str], known: Iterable[str], where: str
+) -> tuple[str, str] | None:
+    """What to say of the first name in a file that is none of those known there, and a hint."""
+    names = sorted(known)
+    for name in given:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(names)}"
+            return f"{where} has no option {name!r}", hint
+    return None

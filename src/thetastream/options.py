@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from thetastream.errors import OptionError
 from thetastream.sizes import format_size, parse_size
-from thetastream.spec import BLOCK_BYTES, HOT_GROUPS
+from thetastream.spec import BLOCK_BYTES, HOT_GROUPS, SketchOptions
 
 Topology = Literal[
     "auto",
@@ -78,6 +78,23 @@ Aggregation = Literal["auto", "enumerate"]
 - `enumerate`: the results are listed and Spark aggregates them; for comparison.
 """
 
+HotKeysMode = Literal["off", "auto", "watch"]
+"""What becomes of keys that are so frequent that one unit would be busy with them alone.
+
+- `off`: they are like any other.
+- `auto`: the join notices them, divides them among several units, and puts them together again when
+  they have cooled down.
+- `watch`: the units report them, and a policy of yours decides: `ts.manage(..., [ts.HotKeys()])`.
+"""
+
+Transport = Literal["auto", "simple", "semijoin"]
+"""How the tuples of a site's stream travel.
+
+- `auto`: for each batch what costs less, by what was measured so far.
+- `simple`: whole tuples (SPJ).
+- `semijoin`: what the join looks at, and the rest for those tuples that are in a result (SMJ).
+"""
+
 MAX_UNITS = 1024
 
 HOT_UNITS = 2
@@ -122,7 +139,8 @@ class JoinOptions:
     chunk_rows: int = 262_144
     """Result rows that leave a unit at a time; bounds the memory of a huge result."""
     cache_bytes: int = 4 * 1024**3
-    """Bytes of stored runs that each host keeps as files beside the state store; 0 for none."""
+    """Bytes of stored runs that each host keeps as files beside the state store; 0 for none. Tuples
+    that were fetched from sites take up to a quarter of it besides."""
     aggregation: Aggregation = "auto"
     """Where the aggregates of a query are computed."""
     update_batches: int = 1
@@ -143,6 +161,13 @@ class JoinOptions:
     max_units: int | None = None
     """With `control`, how many units there may ever be; by default as many as the shuffle has
     partitions."""
+    hot_keys: HotKeysMode = "off"
+    """Whether keys that are too frequent for one unit are divided among several; needs `control`
+    and an equality of two streams."""
+    sketch: SketchOptions | None = None
+    """With `hot_keys`, the size of the units' predictors, and how fast they forget."""
+    transport: Transport = "auto"
+    """How the tuples of streams that are at sites travel."""
     cross: bool = False
     """Allow a stream that the predicate compares with no other."""
     functions: tuple[str, ...] = ()
@@ -164,6 +189,11 @@ class JoinOptions:
             raise OptionError(
                 f"unknown scheme {self.scheme!r}",
                 hint=f"choose one of {', '.join(Scheme.__args__)}",  # type: ignore[attr-defined]
+            )
+        if self.transport not in Transport.__args__:  # type: ignore[attr-defined]
+            raise OptionError(
+                f"unknown transport {self.transport!r}",
+                hint=f"choose one of {', '.join(Transport.__args__)}",  # type: ignore[attr-defined]
             )
         if self.intermediate not in Intermediate.__args__:  # type: ignore[attr-defined]
             raise OptionError(
@@ -197,6 +227,7 @@ class JoinOptions:
                 hint="leave it out, or give at least 1",
             )
         self._check_control()
+        self._check_hot_keys()
         self._check_index()
         self._check_heat()
         if self.chunk_rows < 1:
@@ -258,6 +289,37 @@ class JoinOptions:
                 "hot_units are for the values that hot_values names, and it names none",
                 hint="add hot_values=..., or leave hot_units out: every unit then keeps its own"
                 " frequent values apart",
+            )
+
+    def _check_hot_keys(self) -> None:
+        allowed = HotKeysMode.__args__  # type: ignore[attr-defined]
+        if self.hot_keys not in allowed:
+            raise OptionError(
+                f"unknown hot_keys {self.hot_keys!r}", hint=f"choose one of {', '.join(allowed)}"
+            )
+        if self.sketch is not None and not isinstance(self.sketch, SketchOptions):
+            raise OptionError(
+                f"sketch={self.sketch!r} is not the size of a sketch",
+                hint="give ts.SketchOptions(...), or leave it out",
+            )
+        if self.hot_keys == "off":
+            if self.sketch is not None:
+                raise OptionError(
+                    "sketch is for joins that look for hot keys",
+                    hint='add hot_keys="auto", or leave sketch out',
+                )
+            return
+        if self.control is None:
+            raise OptionError(
+                f'hot_keys="{self.hot_keys}" changes the routing while the query runs',
+                hint="add control=..., a directory for the routing tables",
+            )
+        if self.topology not in ("auto", "hash"):
+            raise OptionError(
+                f'hot_keys splits keys that topology="hash" keeps in one unit, and this is'
+                f' topology="{self.topology}"',
+                hint='leave the topology "auto", or leave out hot_keys: "contrand" spreads all keys'
+                " over subgroups, whether they are hot or not",
             )
 
     def _check_control(self) -> None:

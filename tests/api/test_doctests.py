@@ -2,21 +2,26 @@
 
 They call the package `ts`. `orders` and `rides` are streams, `spark` is their session, and `query`
 is a join of them that has read all there is. Its routing is live: `control_path` is its control
-directory. `folder` is for files.
+directory. `folder` is for files. `address` is that of a site with a stream `rides`.
 """
 
 from __future__ import annotations
 
 import doctest
 import sys
+from collections.abc import Iterator
 from time import monotonic, sleep
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import thetastream as ts
 from tests.conftest import drain
+from tests.transport.conftest import Running
+from thetastream.transport.addresses import Address
+from thetastream.transport.config import SiteConfig, StreamConfig
 
 ORDERS = "order_id bigint, x int, fare double, placed_at timestamp"
 RIDES = "ride_id bigint, x int, fare double, seen_at timestamp"
@@ -24,7 +29,23 @@ NAMES = [name for name in ts.__all__ if name != "__version__"]
 
 
 @pytest.fixture(scope="module")
-def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A site with one ride."""
+    streams = {"rides": StreamConfig("rides", "seen_at")}
+    folder = tmp_path_factory.mktemp("site")
+    running = Running(SiteConfig(folder / "site", Address("127.0.0.1", 0, False), streams))
+    kinds = {"ride_id": "int64", "x": "int32", "fare": "double"}
+    schema = pa.schema([*kinds.items(), ("seen_at", pa.timestamp("us", tz="UTC"))])
+    with ts.SiteClient(running.address) as client:
+        client.push("rides", pa.table([[10], [7], [1.0], [0]], schema=schema))
+    yield running.address
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def scene(
+    spark: SparkSession, address: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     """What the examples may use."""
     folder = tmp_path_factory.mktemp("doctests")
     orders = [(1, 7, 3.0), (2, 7, 4.0), (3, 7, 5.0), (4, 9, 6.0)]
@@ -53,7 +74,7 @@ def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict
         assert monotonic() < end, "the query was not heard of"
         sleep(0.02)
     known = {"spark": spark, "query": query, "control_path": control_path, "folder": folder}
-    return {"ts": ts, **known, **streams}
+    return {"ts": ts, "address": address, **known, **streams}
 
 
 def examples(name: str) -> list[doctest.DocTest]:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 import thetastream as ts
 from tests.conftest import drain, write_batches
 from thetastream.runtime.dataflow import INNER, OBSERVATION
+from thetastream.runtime.sitesource import WIRES
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -303,3 +304,44 @@ def test_a_query_says_which_stream_is_idle(
     assert last.watermark == at(-29)
     assert last.lag == 149
     assert any(note.startswith("b brought no rows") for note in ts.Metrics(found).notes)
+
+
+def wire(what: str, rows: int, received: int, *, whole: bool = False) -> str:
+    """What a task says of the wire."""
+    about = {"site": "grpc://plant:1", "stream": "rides", "what": what, "token": ""}
+    return json.dumps(about | {"rows": rows, "sent": 5, "received": received, "whole": whole})
+
+
+def test_bytes_on_the_wire_are_those_of_all_tasks() -> None:
+    def observed(*texts: str) -> dict[str, Any]:
+        return {f"{WIRES}_token": [list(texts)]}
+
+    first, second = metrics(
+        progress(
+            0,
+            rows=32,
+            observed=observed(wire("read", 10, 100), wire("read", 20, 200), wire("fetch", 3, 900)),
+        ),
+        progress(1, rows=5, observed=observed(wire("read", 4, 4_000, whole=True))),
+    )
+    assert first.rows_in == 30, "the last row of a task is no row"
+    assert first.sites == (
+        ts.SiteLoad(
+            site="grpc://plant:1",
+            stream="rides",
+            read_rows=30,
+            partial_rows=30,
+            read_sent=10,
+            read_received=300,
+            fetched_rows=3,
+            fetch_sent=5,
+            fetch_received=900,
+        ),
+    )
+    assert (first.sites[0].received, first.sites[0].sent) == (1_200, 15)
+    assert (second.rows_in, second.sites[0].partial_rows) == (4, 0)
+    shown = ts.Metrics([first, second])
+    assert "partial tuples in 1 batches and as whole ones in 1" in shown.notes[-1]
+    (line,) = [line for line in str(shown).splitlines() if "grpc://plant:1" in line]
+    assert line.split() == ["rides", "grpc://plant:1", "34", "30", "4,300", "3", "900", "20"]
+    assert "grpc://plant:1" in shown._repr_html_()

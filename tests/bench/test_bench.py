@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from thetastream.bench import aims, cases, data, measures, report, run, worker
@@ -26,6 +28,28 @@ def test_generated_streams_have_the_results_they_promise(name: str, tmp_path: Pa
     assert done["rows"] == 320_000
     # The first triggers meet a window that is not full yet.
     assert 5 * done["rows"] < done["results"] < 11 * done["rows"]
+
+
+def test_a_hot_key_has_half_of_the_rows_of_a_stream(tmp_path: Path) -> None:
+    case = case_of("hot").scaled(rows=20_000, triggers=2, results=None)
+    folder = data.prepare(case, tmp_path)
+    keys = pq.read_table(folder / "r").column("k").to_numpy()
+    assert len(keys) == 2 * 19_000
+    assert pq.read_table(folder / "s").num_rows == 2 * 1_000
+    values, counts = np.unique(keys, return_counts=True)
+    assert counts.max() / len(keys) == pytest.approx(0.5, abs=0.02)
+    assert len(values) > 5_000
+    # Few results: the other stream has the key as rarely as any.
+    done = worker.in_duckdb(case, folder)
+    assert done["results"] < done["rows"]
+
+
+def test_only_our_own_join_looks_for_hot_keys(tmp_path: Path) -> None:
+    case, path = case_of("hot-uniform"), str(tmp_path / "c")
+    found = [worker.live_options(case, who, path) for who in case.contestants]
+    assert [one.get("hot_keys") for one in found] == ["auto", "off", None]
+    assert [one.get("control") for one in found] == [f"{path}-control"] * 2 + [None]
+    assert worker.live_options(case_of("equality"), OURS, path) == {}
 
 
 def trigger(batch: int, seconds: float, results: int, **more: Any) -> dict[str, Any]:

@@ -58,6 +58,7 @@ def test_status_for_machines(run: Any) -> None:
     assert set(found) == {
         *("path", "version", "step", "settled", "change", "by", "why", "max_units", "streams"),
         *("draining", "waiting", "batch", "at", "confirmed", "problem", "samples"),
+        *("hot", "balance"),
     }
     assert found["streams"][0] == {
         "stream": "r",

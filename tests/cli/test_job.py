@@ -15,6 +15,7 @@ from thetastream.cli.main import DONE, NO_SPARK, WRONG, main, parser
 from thetastream.cli.main import WORKLOADS as OFFERED
 from thetastream.cli.start import own_error
 from thetastream.errors import JobError
+from thetastream.spec import SketchOptions
 from thetastream.steering.policy import Holding, Load, Moment
 from thetastream.steering.rebalance import Rebalance
 from thetastream.steering.scaling import TwoPhaseScaling
@@ -158,7 +159,34 @@ def test_a_job_that_is_balanced_while_it_runs(
     assert (rebalance.every, rebalance.scales) == (20.0, False)
 
 
+HOT = """
+[control.hot_keys]
+factor = 0.5
+most = 4
+[options]
+sketch = { half_life = 1000 }
+"""
+HEATED = LIVE.replace("[options]", HOT)
+
+
+def test_a_job_that_splits_hot_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVERS", "broker:9092")
+    job = load(written(tmp_path, HEATED))
+    assert [policy.name for policy in job.policies] == ["two-phase scaling", "hot keys"]
+    assert job.join.hot_keys == "watch"
+    assert job.join.sketch == SketchOptions(half_life=1000)
+    own = load(written(tmp_path, LIVE.replace("[options]", '[options]\nhot_keys = "auto"')))
+    assert own.join.hot_keys == "auto"
+    assert [policy.name for policy in own.policies] == ["two-phase scaling"]
+
+
 BROKEN = [
+    (HEATED.replace("factor = 0.5", "factor = 0"), "not a share of a unit's load"),
+    (HEATED.replace("most = 4", "moost = 4"), "did you mean 'most'"),
+    (HEATED.replace("half_life = 1000", "half_life = 0"), "not a number of rows"),
+    (HEATED.replace("half_life = 1000", "halflife = 1000"), "halflife"),
+    (HEATED.replace("sketch =", 'hot_keys = "auto"\nsketch ='), "a policy of their own"),
+    (LIVE.replace("[options]", '[options]\nhot_keys = "on"'), "unknown hot_keys"),
     (LIVE.replace('path = "control"', ""), "[control] has no path"),
     (LIVE.replace("max_units", "max_unit"), "did you mean 'max_units'"),
     (LIVE.replace("max_units = 8", "max_units = 0"), "not a number of units"),
@@ -343,3 +371,35 @@ def test_errors_of_the_library_are_found_in_sparks_stack() -> None:
         "stored part 3 is damaged\nWhat to do: restore it",
     )
     assert own_error("java.lang.Error") is None
+
+
+def test_a_stream_of_a_job_can_be_at_a_site(tmp_path: Path) -> None:
+    site = """
+[streams.a]
+site = "grpc+tls://plant.example:8815"
+stream = "packets"
+token_file = "secrets/token"
+max_rows = 1000
+time = "at"
+"""
+    plain = TOML.replace(
+        """
+[streams.a]
+format = "parquet"
+path = "a"
+""",
+        site,
+    ).replace("${SERVERS}", "broker")
+    source = load(written(tmp_path, plain)).streams["a"]
+    assert source.time == "at"
+    assert source.site is not None
+    assert source.site.address == "grpc+tls://plant.example:8815"
+    assert (source.site.stream, source.site.max_rows) == ("packets", 1000)
+    assert source.site.token_file == str(tmp_path / "secrets/token")
+    for wrong, match in (
+        (plain.replace("max_rows = 1000", "max_rows = 0"), "max_rows"),
+        (plain.replace('time = "at"', 'format = "json"'), "format"),
+        (plain.replace('stream = "packets"', "stream = 3"), "stream"),
+    ):
+        with pytest.raises(JobError, match=match):
+            load(written(tmp_path, wrong))

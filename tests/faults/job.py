@@ -45,6 +45,8 @@ def main(root: Path, master: str, names: str, live: str = "") -> int:
     options = ts.JoinOptions(units=2, full_history=live == "history")
     if live:
         options = replace(options, control=str(root / "control"), max_units=3)
+    if live == "hot":
+        options = replace(options, units=3, hot_keys="auto", sketch=ts.SketchOptions(half_life=50))
     window = {} if live == "history" else {"within": "2 minutes", "delay": "2 minutes"}
     query = (
         ts.streams(**frames)

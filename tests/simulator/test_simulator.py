@@ -375,7 +375,7 @@ def test_a_policy_scales_a_simulated_join(
 @pytest.mark.parametrize(
     ("line", "by", "message"),
     [
-        ("seconds = 24", "secands = 24", "unknown name 'secands'"),
+        ("seconds = 24", "secands = 24", "no option 'secands'"),
         ("after = 12", "after = 24", "leaves nothing"),
         ('values = "zipf"', 'values = "zopf"', "does not say what its values are"),
         ("rate = 100", "", "has no rate"),

@@ -18,6 +18,8 @@ from thetastream.testing.queries import InProcessQuery, expected_query
 from thetastream.testing.steered import Steering, random_edit
 
 MAX_UNITS = 5
+GROUPS = 60
+"""A multiple of every number of units; what holds for these holds for thousands."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +74,15 @@ def batches(
         for stream in range(streams):
             size = int(random.integers(0, rows))
             table = rows_of(int(random.integers(1 << 30)), size, first=1000 * number, seconds=4.0)
-            moved = _later(table.select(CARRIED), number * 4 * SECOND)
+            moved = later(table.select(CARRIED), number * 4 * SECOND)
             tables.append(moved.slice(0, 0) if stream and random.random() < 0.1 else moved)
         mark = START + (number * 4 - 5) * SECOND
         found.append(Batch(*tables, watermark=mark if number > 1 else None))
     return found
 
 
-def _later(table: pa.Table, micros: int) -> pa.Table:
+def later(table: pa.Table, micros: int) -> pa.Table:
+    """The rows with later times."""
     place = table.schema.get_field_index("t")
     times = table.column("t").cast(pa.int64()).to_pylist()
     moved = [None if time is None else time + micros for time in times]
@@ -100,6 +103,7 @@ def play_view(seed: int, *, count: int = 16) -> Steering:
         schemas,
         time={"r": "t", "s": "t"},
         options=JoinOptions(units=units, update_batches=every),
+        groups=GROUPS,
     )
     steering = Steering(query, max_units=MAX_UNITS)
     play_script(steering, script, random, ["r", "s"], query.take)
@@ -135,7 +139,13 @@ def play(kind: Kind, seed: int, *, count: int = 16, rows: int = 14) -> Steering:
     script = batches(random, kind.streams, count, rows)
     schemas = [table.schema for table in script[0].tables]
     join = InProcessJoin(
-        kind.predicate, schemas, within=kind.within, time=time, options=options, chunk_rows=64
+        kind.predicate,
+        schemas,
+        within=kind.within,
+        time=time,
+        options=options,
+        chunk_rows=64,
+        groups=GROUPS,
     )
     steering = Steering(join, max_units=MAX_UNITS)
     found: list[Any] = []

@@ -48,13 +48,17 @@ class Model:
         chosen = (placement.visited or placement.assigned) if visited else placement.assigned
         return placement.lines[chosen[group]]
 
+    def groups(self, version: Version) -> int:
+        join, stage, number = self.place
+        return len(version.joins[join].stages[stage][number].assigned)
+
     def batch(self, now: int, versions: list[Version], random: np.random.Generator) -> None:
         newest, join, stage = versions[-1], self.place[0], self.place[1]
         self._take(newest)
         self.tuples = [one for one in self.tuples if one.dies > now]
         for version in versions:
             for _ in range(3):
-                group = int(random.integers(0, 5040))
+                group = int(random.integers(0, self.groups(version)))
                 line = self.line(version, group, visited=False)
                 unit = line[int(random.integers(len(line)))]
                 assert unit in version.joins[join].active(stage)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.steering.histories import KINDS, MAX_UNITS
+from tests.steering.histories import GROUPS, KINDS, MAX_UNITS
 from tests.steering.model import Model
 from thetastream.errors import ControlError
 from thetastream.options import JoinOptions
@@ -27,13 +27,15 @@ from thetastream.testing.steered import random_edit
 from thetastream.topology.live import Step
 
 
-def planned(name: str, units: int) -> JoinTree:
+def planned(name: str, units: int, groups: int | None = None) -> JoinTree:
     kind = KINDS[name]
     names = stream_names(kind.streams)
     time = dict.fromkeys(names, "t") if kind.within is not None else None
     options = JoinOptions(**(kind.options or {}), units=units, full_history=kind.within is None)
     schemas = [SCHEMA] * kind.streams
-    join = InProcessJoin(kind.predicate, schemas, within=kind.within, time=time, options=options)
+    join = InProcessJoin(
+        kind.predicate, schemas, within=kind.within, time=time, options=options, groups=groups
+    )
     return join.plan.tree
 
 
@@ -56,11 +58,11 @@ def all_heard(version: Version, **fields: int) -> list[Heard]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 1 << 30), name=st.sampled_from(sorted(KINDS)))
 def test_every_stored_tuple_is_met_exactly_once(seed: int, name: str) -> None:
     random = np.random.default_rng(seed)
-    tree = planned(name, int(random.integers(2, MAX_UNITS)))
+    tree = planned(name, int(random.integers(2, MAX_UNITS)), GROUPS)
     models = [
         Model((join, stage.number, number), store.group_by.key is None, lives)
         for join, step in enumerate(tree.steps)

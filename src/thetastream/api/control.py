@@ -18,7 +18,8 @@ from thetastream.spec import JoinTree
 from thetastream.steering.directory import Answer, Directory
 from thetastream.steering.edits import edit_from_json
 from thetastream.steering.files import full_path
-from thetastream.steering.policy import holdings_of
+from thetastream.steering.frequent import split_keys, worst_balance
+from thetastream.steering.policy import SplitKey, holdings_of
 from thetastream.steering.steps import leaving_units
 from thetastream.steering.version import Version
 from thetastream.topology.live import Step
@@ -120,6 +121,12 @@ class Status:
     """What keeps the query's process from publishing; empty if nothing does."""
     samples: tuple[Sample, ...]
     """The last batches, oldest first."""
+    hot: tuple[SplitKey, ...] = ()
+    """The keys that are split, or were so and are not drained yet."""
+    balance: tuple[float, float] | None = None
+    """How many times its share of the visiting rows the busiest unit had in the last batch, with
+    hot keys and as it would have been without; the worst join of several. None without such keys
+    or reports."""
 
     @property
     def settled(self) -> bool:
@@ -257,6 +264,8 @@ class Control:
             confirmed=told.get("confirmed", -1) >= version.version,
             problem=str(told.get("problem", "")),
             samples=tuple(map(_sample, told.get("samples", []))),
+            hot=split_keys(version),
+            balance=worst_balance(told.get("hot", [])) if split_keys(version) else None,
         )
 
     def scale(
@@ -410,7 +419,10 @@ def _sample(raw: dict[str, Any]) -> Sample:
 
 def _change(versions: Sequence[Version], tree: JoinTree) -> Change:
     first, last = versions[0], versions[-1]
-    times = {version.step: version.at for version in versions}
+    times: dict[Step, float] = {}
+    for version in versions:
+        # Hot keys change in between: what counts is when a step began.
+        times.setdefault(version.step, version.at)
     drained = None
     if Step.SWITCH in times and Step.FORGET in times:
         drained = times[Step.FORGET] - times[Step.SWITCH]
@@ -422,7 +434,7 @@ def _change(versions: Sequence[Version], tree: JoinTree) -> Change:
         what=str(edit_from_json(what)) if what else "",
         versions=tuple(version.version for version in versions),
         begun=_instant(first.at),
-        ended=_instant(last.at) if last.step is Step.SETTLED else None,
+        ended=_instant(times[Step.SETTLED]) if last.step is Step.SETTLED else None,
         drained=drained,
         units={one.stream: len(one.units) for one in holdings_of(last, tree)},
     )

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from thetastream.api import hot_text
 from thetastream.planner import html_table, text_notes, text_table
 from thetastream.topology.live import Step
 
@@ -44,6 +45,8 @@ def status_text(status: Status) -> str:
     """A status as lines of text."""
     lines = [_title(status), *text_table(_facts(status)), ""]
     lines += ["Units, and how many groups each of them holds", *text_table(_unit_lines(status))]
+    if status.hot:
+        lines += ["", "Hot keys", *text_table([hot_text.HEAD, *hot_text.key_rows(status.hot)])]
     if status.draining:
         lines += ["", "Still to drain", *text_table([_DRAIN_HEAD, *_drain_rows(status)], right=4)]
     if len(status.samples) > 1:
@@ -60,6 +63,8 @@ def status_html(status: Status) -> str:
         html_table(("", ""), _facts(status)),
         html_table(_UNITS_HEAD, _unit_rows(status)),
     ]
+    if status.hot:
+        parts.append(html_table(hot_text.HEAD, hot_text.key_rows(status.hot)))
     if status.draining:
         parts.append(html_table(_DRAIN_HEAD, _drain_rows(status)))
     if len(status.samples) > 1:
@@ -132,6 +137,7 @@ def _notes(status: Status) -> Iterator[str]:
         yield f"{waits[0].upper()}{waits[1:]}."
     elif status.problem:
         yield f"The query's process could not publish: {status.problem}."
+    yield from hot_text.balance_note(status.balance)
 
 
 def _unit_lines(status: Status) -> list[tuple[str, ...]]:

@@ -12,29 +12,33 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from thetastream.api.caller import warn
+from thetastream.api.listening import Listener
 from thetastream.api.metrics import report_texts
 from thetastream.api.session import parallelism
+from thetastream.api.wires import site_loads
 from thetastream.errors import OptionError
-from thetastream.spec import JoinTree, LiveSpec
+from thetastream.options import JoinOptions
+from thetastream.spec import JoinTree, LiveSpec, SketchOptions
 from thetastream.steering.directory import opened
 from thetastream.steering.files import full_path
+from thetastream.steering.hotkeys import HotKeys
 from thetastream.steering.lease import ManagedError
-from thetastream.steering.loop import Loop, Progress, reports_in
+from thetastream.steering.loop import Loop, Progress, reports_of
 from thetastream.steering.policy import Policy, Verdict
 
 _LOOPS: dict[str, Loop] = {}
 """The loops of this process, by the paths of their control directories."""
-_HEARD: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
-"""The control directories whose batches are heard of, by session."""
+_LISTENERS: WeakKeyDictionary[SparkSession, _Listener] = WeakKeyDictionary()
+"""What hears of the batches of a session."""
 _LOCK = threading.Lock()
 
 
-def go_live(spark: SparkSession, tree: JoinTree, path: str, max_units: int | None) -> JoinTree:
+def go_live(spark: SparkSession, tree: JoinTree, path: str, options: JoinOptions) -> JoinTree:
     """The joins, going by the tables of a control directory, which is made if it is new."""
+    max_units = options.max_units
     for step in tree.steps:
         if step.routing.routing.copies:
             raise OptionError(
@@ -62,7 +66,9 @@ def go_live(spark: SparkSession, tree: JoinTree, path: str, max_units: int | Non
     directory = opened(path)
     directory.forget_tables()
     known = directory.open(tree, most, time.time())
-    _recover(loop_of(path))
+    loop = loop_of(path)
+    _recover(loop)
+    loop.use_own(HotKeys() if options.hot_keys == "auto" else None)
     if max_units is not None:
         directory.allow(max_units)
     if most > partitions:
@@ -75,9 +81,10 @@ def go_live(spark: SparkSession, tree: JoinTree, path: str, max_units: int | Non
     _listen(spark, path, known.control)
     # Workers that have read tables for an earlier query read them again.
     token = uuid.uuid4().hex
+    sketch = None if options.hot_keys == "off" else options.sketch or SketchOptions()
+    live = LiveSpec(path=path, control=known.control, join=0, token=token, sketch=sketch)
     steps = tuple(
-        replace(step, live=LiveSpec(path=path, control=known.control, join=number, token=token))
-        for number, step in enumerate(tree.steps)
+        replace(step, live=replace(live, join=number)) for number, step in enumerate(tree.steps)
     )
     return replace(tree, steps=steps)
 
@@ -104,56 +111,56 @@ def loop_of(path: str) -> Loop:
 
 
 def _listen(spark: SparkSession, path: str, control: str) -> None:
-    """Hear of the batches of a session, once for each directory."""
+    """Hear of the batches of a session's queries, with one listener however many there are."""
     loop = loop_of(path)
     with _LOCK:
-        heard = _HEARD.setdefault(spark, set())
-        if control in heard:
+        known = _LISTENERS.get(spark)
+        if known is not None:
+            known.loops[control] = loop
             return
-        heard.add(control)
-    spark.streams.addListener(_Listener(loop, control))
+        listener = _LISTENERS[spark] = _Listener()
+        listener.loops[control] = loop
+    spark.streams.addListener(listener)
 
 
-class _Listener(StreamingQueryListener):
-    """Tells a loop of committed batches."""
+class _Listener(Listener):
+    """Tells the loops of a session of committed batches."""
 
-    def __init__(self, loop: Loop, control: str) -> None:
-        self._loop = loop
-        self._control = control
-        self._mine: set[str] = set()
-
-    def onQueryStarted(self, event: Any) -> None:
-        """Nothing is known of a query before its first batch."""
+    def __init__(self) -> None:
+        self.loops: dict[str, Loop] = {}
+        """By the names of their control directories."""
+        self._of: dict[str, set[str]] = {}
+        """The control directories of each query."""
 
     def onQueryProgress(self, event: Any) -> None:
         """A batch is committed."""
         progress = event.progress
-        reports = reports_in(report_texts(progress.observedMetrics or {}), self._control)
         query = str(progress.id)
-        if not reports and query not in self._mine:
-            return
-        self._mine.add(query)
-        self._loop.committed(
-            Progress(
-                query=query,
-                batch=progress.batchId,
-                at=time.time(),
-                rows_in=progress.numInputRows,
-                seconds=(progress.durationMs or {}).get("triggerExecution", 0) / 1000,
-                reports=reports,
+        observed = progress.observedMetrics or {}
+        reports = reports_of(report_texts(observed))
+        mine = self._of.setdefault(query, set())
+        mine.update(reports.keys() & self.loops.keys())
+        for control in mine:
+            self.loops[control].committed(
+                Progress(
+                    query=query,
+                    batch=progress.batchId,
+                    at=time.time(),
+                    rows_in=progress.numInputRows - site_loads(observed)[1],
+                    seconds=(progress.durationMs or {}).get("triggerExecution", 0) / 1000,
+                    reports=reports.get(control, ()),
+                )
             )
-        )
 
     def onQueryIdle(self, event: Any) -> None:
         """There was nothing to do for a while."""
-        if str(event.id) in self._mine:
-            self._loop.idle()
+        for control in self._of.get(str(event.id), ()):
+            self.loops[control].idle()
 
     def onQueryTerminated(self, event: Any) -> None:
         """Somebody else may go on with the tables."""
-        if str(event.id) in self._mine:
-            self._mine.discard(str(event.id))
-            self._loop.stop()
+        for control in self._of.pop(str(event.id), ()):
+            self.loops[control].stop()
 
 
 class Manager:

@@ -14,8 +14,20 @@ from typing import Any, NamedTuple, SupportsIndex, overload
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
+from thetastream.api import hot_text
+from thetastream.api.observed import texts
+from thetastream.api.wires import (
+    SITES_HEAD,
+    SiteLoad,
+    added,
+    site_loads,
+    site_row,
+    transport_notes,
+)
 from thetastream.planner import html_table, text_notes, text_table
 from thetastream.runtime.dataflow import INNER, OBSERVATION
+from thetastream.steering.frequent import gain, told_keys, worst_balance
+from thetastream.steering.policy import SplitKey
 
 SHOWN_BATCHES = 20
 """Batches in a table: the newest."""
@@ -132,6 +144,13 @@ class BatchMetrics:
     """Empty for a batch without rows, and when Spark did not deliver the reports."""
     gathered_from: int = 0
     """Units that the batch's results come from."""
+    hot: tuple[SplitKey, ...] = ()
+    """The keys that were split, or had been and were not drained yet."""
+    balance: tuple[float, float] | None = None
+    """How many times its share of the visiting rows the busiest unit had, with hot keys and as it
+    would have been without; the worst join of several. None without such keys."""
+    sites: tuple[SiteLoad, ...] = ()
+    """What went over the wire, for each stream that is at a site."""
 
     @property
     def rows_per_second(self) -> float:
@@ -206,7 +225,10 @@ class Metrics(list[BatchMetrics]):
     @property
     def notes(self) -> list[str]:
         """What deserves a look, and what to do about it."""
-        return [*_late_notes(self), *_idle_notes(self), *_balance_notes(self)]
+        gained = hot_text.balance_note(self[-1].balance) if self else []
+        transports = transport_notes([batch.sites for batch in self])
+        found = [*_late_notes(self), *_idle_notes(self), *_balance_notes(self)]
+        return [*found, *gained, *transports]
 
     def __str__(self) -> str:
         if not self:
@@ -220,8 +242,13 @@ class Metrics(list[BatchMetrics]):
             lines += text_table([_STREAMS_HEAD, *rows], right=len(_STREAMS_HEAD) - 1)
         if self._work:
             lines += ["", f"Units in batch {self._worked}", *text_table(self._work, right=1)]
+        if self._sites:
+            lines += ["", "Sites", *text_table([SITES_HEAD, *self._sites], right=6)]
         if self._heavy:
             lines += ["", "Most frequent keys", *text_table([_KEYS_HEAD, *self._heavy], right=1)]
+        if self[-1].hot:
+            lines += ["", f"Hot keys in batch {self[-1].batch}"]
+            lines += text_table([hot_text.HEAD, *hot_text.key_rows(self[-1].hot)])
         if self.notes:
             lines += ["", "Notes", *text_notes(self.notes)]
         return "\n".join(lines)
@@ -234,8 +261,12 @@ class Metrics(list[BatchMetrics]):
             parts.append(html_table(_STREAMS_HEAD, map(_stream_row, self[-1].streams)))
         if self._work:
             parts.append(html_table(("units", f"batch {self._worked}"), self._work))
+        if self._sites:
+            parts.append(html_table(SITES_HEAD, self._sites))
         if self._heavy:
             parts.append(html_table(_KEYS_HEAD, self._heavy))
+        if self and self[-1].hot:
+            parts.append(html_table(hot_text.HEAD, hot_text.key_rows(self[-1].hot)))
         parts += [f"<p>{html.escape(note)}</p>" for note in self.notes]
         return f"<div>{''.join(parts)}</div>"
 
@@ -252,6 +283,11 @@ class Metrics(list[BatchMetrics]):
     def _work(self) -> list[tuple[str, ...]]:
         """How the units shared that batch."""
         return [] if self._last is None else _work_rows(self._last)
+
+    @property
+    def _sites(self) -> list[tuple[str, ...]]:
+        """What went over the wire in all these batches."""
+        return [site_row(load) for load in added(load for batch in self for load in batch.sites)]
 
     @property
     def _heavy(self) -> list[tuple[str, ...]]:
@@ -286,8 +322,11 @@ def metrics(query: StreamingQuery) -> Metrics:
 
 
 def _batch(progress: StreamingQueryProgress, last: BatchMetrics | None) -> BatchMetrics:
-    reports = list(_reports(progress.observedMetrics or {}))
+    observed = progress.observedMetrics or {}
+    reports = list(_reports(observed))
+    told = [(int(one.get("join", 0)), one) for one in map(json.loads, report_texts(observed))]
     units = [report.unit for report in reports]
+    sites, markers = site_loads(progress.observedMetrics or {})
     times = progress.eventTime or {}
     watermark = _time(times.get("watermark"))
     if watermark is not None and watermark.timestamp() <= 0:
@@ -297,7 +336,7 @@ def _batch(progress: StreamingQueryProgress, last: BatchMetrics | None) -> Batch
     seen += [stream.newest for stream in streams]
     found = BatchMetrics(
         batch=progress.batchId,
-        rows_in=progress.numInputRows,
+        rows_in=max(0, progress.numInputRows - markers),
         seconds=(progress.durationMs or {}).get("triggerExecution", 0) / 1000,
         results=sum(report.unit.results for report in reports if not report.inner),
         late=sum(unit.late for unit in units),
@@ -308,6 +347,9 @@ def _batch(progress: StreamingQueryProgress, last: BatchMetrics | None) -> Batch
         streams=streams,
         units=tuple(units),
         gathered_from=sum(report.unit.results > 0 for report in reports if not report.inner),
+        hot=told_keys(told),
+        balance=worst_balance(gain(told)),
+        sites=sites,
     )
     if not units and last is not None:
         # No unit had a turn, so the state is what it was.
@@ -336,7 +378,7 @@ def _reports(observed: dict[str, Any]) -> Iterator[_Report]:
     found: dict[tuple[bool, int, str, int], dict[str, Any]] = {}
     for name, row in observed.items():
         if name.startswith(OBSERVATION):
-            for text in _texts(row):
+            for text in texts(row):
                 fields = json.loads(text)
                 stage, unit = fields.pop("stage"), fields["unit"]
                 # A stage that Spark ran again reports again.
@@ -357,18 +399,7 @@ def report_texts(observed: dict[str, Any]) -> Iterator[str]:
     """The units' reports among the observed metrics of a batch, as they were written."""
     for name, row in observed.items():
         if name.startswith(OBSERVATION):
-            yield from _texts(row)
-
-
-def _texts(row: object) -> Iterator[str]:
-    """The reports in an observed row; a unit that had no turn left none."""
-    if isinstance(row, str):
-        if row.startswith("{"):
-            yield row
-    elif isinstance(row, list | tuple):
-        # On Connect the values are a list of their own, beside their names.
-        for item in row:
-            yield from _texts(item)
+            yield from texts(row)
 
 
 def _streams(reports: Iterable[_Report], before: Sequence[StreamLoad]) -> tuple[StreamLoad, ...]:

@@ -13,18 +13,22 @@ from pyspark.sql import functions as F
 import thetastream.planner as planner
 from thetastream.api.analyst import SparkAnalyst
 from thetastream.api.caller import caller, warn
-from thetastream.api.columns import column_specs, output_columns
+from thetastream.api.columns import Output, column_specs, output_columns
 from thetastream.api.finish import finished
 from thetastream.api.lineage import refuse_second_watermark
 from thetastream.api.live import go_live
 from thetastream.api.session import check_session
-from thetastream.api.times import ARRIVAL, Time, TimedFrame, timed_frames
+from thetastream.api.sites import RemoteStream, remote_of, session_of
+from thetastream.api.times import ARRIVAL, Time, TimedFrame, at_site, timed_frames
 from thetastream.errors import OptionError, TypeMismatchError, WindowError
 from thetastream.options import JoinOptions
-from thetastream.planner import Plan, Query, QueryPlan
+from thetastream.planner import Plan, Query, QueryPlan, SiteFacts
 from thetastream.runtime.dataflow import build
-from thetastream.spec import JoinTree, result_column
+from thetastream.runtime.fetchstage import with_rest
+from thetastream.spec import ColumnSpec, JoinTree, result_column
 from thetastream.topology.makers import make
+from thetastream.transport.fetching import Errand
+from thetastream.transport.messages import NUMBER
 
 __all__ = ["ARRIVAL", "Streams", "sql", "streams"]
 
@@ -32,7 +36,7 @@ Duration = str | timedelta
 Within = Duration | tuple[Duration, Duration] | None
 
 
-def streams(**frames: DataFrame) -> Streams:
+def streams(**frames: DataFrame | RemoteStream) -> Streams:
     """Name the streams of a join; the names are the aliases in its predicate.
 
     >>> pair = ts.streams(orders=orders, rides=rides)
@@ -50,7 +54,9 @@ class Streams:
     True
     """
 
-    def __init__(self, frames: Mapping[str, DataFrame], *, origin: str | None = None) -> None:
+    def __init__(
+        self, frames: Mapping[str, DataFrame | RemoteStream], *, origin: str | None = None
+    ) -> None:
         """`origin`: what built the joins, for errors on executors; by default the calling line."""
         if not frames:
             raise OptionError(
@@ -58,19 +64,30 @@ class Streams:
                 hint="name them: ts.streams(orders=orders_df, rides=rides_df)",
             )
         for name, frame in frames.items():
-            if not isinstance(frame, DataFrame):
+            if not isinstance(frame, DataFrame | RemoteStream):
                 raise OptionError(
                     f"{name} is a {type(frame).__name__}, not a Spark DataFrame",
-                    hint="give DataFrames of one Spark session",
+                    hint="give DataFrames of one Spark session, or streams of sites",
                 )
-        static_frames = [name for name, frame in frames.items() if not frame.isStreaming]
+        static_frames = [name for name, frame in frames.items() if _is_static(frame)]
         if static_frames and len(static_frames) < len(frames):
             raise OptionError(
                 f"{', '.join(static_frames)} is a batch DataFrame among streams",
                 hint="read it with spark.readStream, too; to look up rows in a table, use Spark's"
                 " own join of a stream and a batch DataFrame",
             )
-        self._frames = dict(frames)
+        self._remotes = {
+            name: remote_of(frame)
+            for name, frame in frames.items()
+            if isinstance(frame, RemoteStream)
+        }
+        self._session = session_of(frames)
+        self._frames = {
+            name: self._remotes[name].typed(self._session)
+            if isinstance(frame, RemoteStream)
+            else frame
+            for name, frame in frames.items()
+        }
         self._origin = origin
         self._streaming = not static_frames
 
@@ -106,7 +123,7 @@ class Streams:
         )
         return joined.select(
             *(
-                F.col(result_column(column.stream, column.number)).alias(column.name)
+                F.col(_place(plan, self._frames, column)).alias(column.name)
                 for column in output_columns(self._frames)
             )
         )
@@ -168,6 +185,7 @@ class Streams:
                 hint='add within="10 minutes", or time=... if the window is in the predicate;'
                 " a full history has no late rows and needs no delay",
             )
+        timed, errands = self._travelling(plan, timed, delay)
         late = None if delay is None else f"{_microseconds(delay)} microseconds"
         inputs = [item.with_delay(late) if windowed else item.frame for item in timed]
         if self._streaming:
@@ -176,7 +194,7 @@ class Streams:
                 {
                     item.name: self._frames[item.name]
                     for item, frame in zip(timed, inputs, strict=True)
-                    if frame is not self._frames[item.name]
+                    if item.name not in self._remotes and frame is not self._frames[item.name]
                 }
             )
             check_session(self._spark, max(_units_of(plan.tree), settings.max_units or 0))
@@ -187,21 +205,47 @@ class Streams:
                 _warn_of_full_history(plan.tree, f"{limit}, or say that this is intended: {meant}")
         tree = plan.tree
         if settings.control is not None:
-            tree = self._live(tree, settings.control, settings.max_units)
-        return build(
+            tree = self._live(tree, settings.control, settings)
+        joined = build(
             tree,
             inputs,
             chunk_rows=settings.chunk_rows,
             cache_bytes=settings.cache_bytes,
         )
+        return with_rest(joined, errands, cache_bytes=settings.cache_bytes)
 
-    def _live(self, tree: JoinTree, path: str, max_units: int | None) -> JoinTree:
+    def _travelling(
+        self, plan: Plan, timed: Sequence[TimedFrame], delay: Duration | None
+    ) -> tuple[list[TimedFrame], list[Errand]]:
+        """The streams with the tuples of sites as they travel, and what is fetched later."""
+        found, errands = list(timed), []
+        for travel in plan.travels:
+            item = found[travel.stream]
+            remote = self._remotes[item.name]
+            late = 0 if delay is None else _microseconds(delay)
+            remote.check_retention(plan.tree, travel, late)
+            frame, errand = remote.travelling(self._session, travel)
+            found[travel.stream] = at_site(item, frame)
+            errands += [] if errand is None else [errand]
+        return found, errands
+
+    def _facts(self, name: str, options: JoinOptions) -> SiteFacts:
+        return self._remotes[name].facts(sampled=options.transport == "auto")
+
+    def _specs(self, name: str, frame: DataFrame, options: JoinOptions) -> list[ColumnSpec]:
+        """The columns of a stream as the planner sees them."""
+        specs = column_specs(name, frame)
+        if name in self._remotes and options.transport != "simple":
+            specs.append(ColumnSpec(name=NUMBER, type="bigint"))
+        return specs
+
+    def _live(self, tree: JoinTree, path: str, options: JoinOptions) -> JoinTree:
         """The joins, going by the tables of a control directory."""
         if not self._streaming:
             raise OptionError(
                 "a batch join has no time to be scaled while it runs", hint="leave out control"
             )
-        return go_live(self._spark, tree, path, max_units)
+        return go_live(self._spark, tree, path, options)
 
     def explain(
         self,
@@ -227,7 +271,7 @@ class Streams:
 
     @property
     def _spark(self) -> SparkSession:
-        return next(iter(self._frames.values())).sparkSession
+        return self._session
 
     def _plan(
         self,
@@ -247,7 +291,7 @@ class Streams:
         frames = {name: item.frame for name, item in timed.items()}
         analyst = SparkAnalyst(self._spark, frames)
         plan = planner.plan_join(
-            streams={name: column_specs(name, frame) for name, frame in frames.items()},
+            streams={name: self._specs(name, frame, options) for name, frame in frames.items()},
             predicate=predicate,
             within=within,
             time={name: item.column for name, item in timed.items()},
@@ -256,6 +300,7 @@ class Streams:
             origin=self._origin or caller(),
             fixed_zone=analyst.fixed_zone,
             delay=0 if delay is None else _microseconds(delay),
+            sites={name: self._facts(name, options) for name in self._remotes},
         )
         return timed, plan
 
@@ -282,6 +327,11 @@ class Streams:
             origin=self._origin or caller(),
             fixed_zone=analyst.fixed_zone,
             delay=0 if delay is None else _microseconds(delay),
+            sites={
+                alias: self._facts(item.name, options)
+                for alias, item in zip(aliases, chosen, strict=True)
+                if item.name in self._remotes
+            },
         )
         return chosen, plan
 
@@ -289,12 +339,12 @@ class Streams:
         analyst = SparkAnalyst(self._spark, frames)
         return planner.parse_query(
             text,
-            {name: column_specs(name, frame) for name, frame in frames.items()},
+            {name: self._specs(name, frame, options) for name, frame in frames.items()},
             case_sensitive=analyst.case_sensitive,
             functions=options.functions,
             # What was added for the time of arrival is not a column that the user knows.
             hidden={
-                name: frozenset(frame.columns) - frozenset(self._frames[name].columns)
+                name: frozenset((*frame.columns, NUMBER)) - frozenset(self._frames[name].columns)
                 for name, frame in frames.items()
             },
         )
@@ -302,7 +352,7 @@ class Streams:
 
 def sql(
     text: str,
-    streams: Mapping[str, DataFrame],
+    streams: Mapping[str, DataFrame | RemoteStream],
     *,
     delay: Duration | None = None,
     time: Time = None,
@@ -320,6 +370,19 @@ def sql(
     ['order_id', 'ride_id']
     """
     return Streams(streams).sql(text, delay=delay, time=time, options=options)
+
+
+def _is_static(frame: DataFrame | RemoteStream) -> bool:
+    return frame.is_batch if isinstance(frame, RemoteStream) else not frame.isStreaming
+
+
+def _place(plan: Plan, frames: Mapping[str, DataFrame], column: Output) -> str:
+    """The name of a stream's column among the results of a join."""
+    for travel in plan.travels:
+        if travel.stream == column.stream:
+            own = list(frames.values())[column.stream].columns[column.number]
+            return dict((*travel.held, *travel.fetched))[own]
+    return result_column(column.stream, column.number)
 
 
 def _microseconds(delay: Duration) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -55,6 +55,13 @@ class TimedFrame:
         return self.frame.withWatermark(self.column, delay)
 
 
+def at_site(timed: TimedFrame, frame: DataFrame) -> TimedFrame:
+    """The same event time, on the tuples as they come from a site."""
+    if timed.column is None or timed.column in frame.columns:
+        return replace(timed, frame=frame)
+    return _stamped(timed.name, frame, timed.column)
+
+
 def timed_frames(
     frames: Mapping[str, DataFrame], time: Time, *, needed: bool
 ) -> dict[str, TimedFrame]:
@@ -80,6 +87,10 @@ def _arriving(name: str, frame: DataFrame) -> TimedFrame:
     column = "_arrival_time"
     while column in frame.columns:
         column += "_"
+    return _stamped(name, frame, column)
+
+
+def _stamped(name: str, frame: DataFrame, column: str) -> TimedFrame:
     stamped = frame.withColumn(column, F.current_timestamp())
     if stamped.isStreaming:
         # Batches start one after the other: nothing is ever late.

@@ -6,7 +6,17 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from thetastream.bench import cases
-from thetastream.bench.cases import LISTED, OURS, PAIRS, PLAIN, SPARK_DEFAULT, SPARK_ROCKSDB, TREE
+from thetastream.bench.cases import (
+    HASH,
+    LISTED,
+    LIVE,
+    OURS,
+    PAIRS,
+    PLAIN,
+    SPARK_DEFAULT,
+    SPARK_ROCKSDB,
+    TREE,
+)
 from thetastream.bench.measures import (
     Document,
     Run,
@@ -94,6 +104,17 @@ def figures(documents: dict[str, Document]) -> list[Figure]:
     found = [
         Figure(f"equality, uniform: {faster}", against_spark("equality"), least=8),
         Figure(f"equality, skewed: {faster}", against_spark("skew"), least=10),
+        Figure(
+            "equality, one key has half of a stream: throughput with hot keys against without",
+            within("hot", throughput, HASH),
+            least=1.5,
+        ),
+        Figure(f"equality, one key has half of a stream: {faster}", against_spark("hot"), least=8),
+        Figure(
+            "equality, uniform: time of a trigger when looking for hot keys against not",
+            within("hot-uniform", trigger_seconds, LIVE),
+            most=1.03,
+        ),
         Figure(f"band: {own}", against_own("band", "equality"), least=0.6),
         Figure(f"key + band: {own}", against_own("key-band", "equality"), least=0.6),
         Figure("state bytes per stored tuple against Spark's default", state(), most=0.125),

@@ -46,7 +46,11 @@ PIM = "pim"
 STREAM_AWARE = "stream-aware"
 NESTED_LOOPS = "nested-loops"
 """The same join with another index than sorted runs."""
-OWN = (OURS, LISTED, PLAIN, TREE, PAIRS, PIM, STREAM_AWARE, NESTED_LOOPS)
+HASH = "plain hash"
+"""The join of a case with hot keys, without them."""
+LIVE = "live table"
+"""The same with a control directory."""
+OWN = (OURS, LISTED, PLAIN, TREE, PAIRS, PIM, STREAM_AWARE, NESTED_LOOPS, HASH, LIVE)
 NATIVE = (OURS, SPARK_DEFAULT, SPARK_ROCKSDB)
 
 
@@ -85,6 +89,8 @@ class Case:
     band: int = BAND
     query: str = ""
     """A query with aggregates; `{within}` stands for the window."""
+    hot_keys: bool = False
+    """Whether our own join splits hot keys."""
     cap: tuple[str, int] | None = None
     """A contestant that would never finish, and the rows per trigger that it gets instead."""
 
@@ -204,6 +210,21 @@ CASES: tuple[Case, ...] = (
         title="Equality, one side Zipf 1.0",
         data="zipf",
         results=10.0,
+    ),
+    replace(
+        EQUALITY,
+        name="hot",
+        title="Equality, one key has half of the rows of a large stream",
+        data="hot",
+        contestants=(OURS, HASH, SPARK_DEFAULT, SPARK_ROCKSDB, DUCKDB),
+        hot_keys=True,
+    ),
+    replace(
+        EQUALITY,
+        name="hot-uniform",
+        title="Equality, uniform keys, looking for hot ones",
+        contestants=(OURS, LIVE, HASH),
+        hot_keys=True,
     ),
     replace(
         EQUALITY,

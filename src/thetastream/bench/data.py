@@ -32,6 +32,9 @@ _VALUES, _EXPONENT = 1000, 1.5
 """Of the skewed inequality join: its values, and how unequal their frequencies are."""
 _POPULAR = 0.375
 """With a fifth of the others, these make half of the packets go to a fifth of the spots."""
+HOT_OTHERS = 20
+"""The rows of a case with a hot key, out of which one is of the other stream."""
+HOT_KEY = 4_711
 LINEITEMS_PER_SCALE = 6_000_000
 """Rows of lineitem at scale factor 1, about."""
 
@@ -57,7 +60,7 @@ def prepare(case: Case, root: Path) -> Path:
 
 def _synthetic(case: Case, side: int) -> Iterator[pa.Table]:
     columns = _columns(case)
-    rows = case.rows // len(case.names)
+    rows = _rows_of(case, side)
     pace = Pace(span=SPAN_SECONDS * SECOND)
     for trigger in range(case.triggers):
         rng = np.random.default_rng((SEED, trigger, side))
@@ -67,10 +70,28 @@ def _synthetic(case: Case, side: int) -> Iterator[pa.Table]:
         yield pa.table({"id": ids, "k": k, "v": v, "t": times})
 
 
+def _rows_of(case: Case, side: int) -> int:
+    """Rows of a stream per trigger: of a case with a hot key, nearly all are of the first one."""
+    if case.data == "hot":
+        few = case.rows // HOT_OTHERS
+        return few if side else case.rows - few
+    return case.rows // len(case.names)
+
+
 def _columns(case: Case) -> Columns:
     """Columns whose join has the case's selectivity."""
     share = case.selectivity
     width = 2 * BAND + 1
+    if case.data == "hot":
+        domain = max(2, round(1 / share))
+
+        def hot(rng: np.random.Generator, rows: int, side: int) -> tuple[Integers, Integers]:
+            k = uniform_keys(rng, rows, domain)
+            if side == 0:
+                k = np.where(rng.random(rows) < 0.5, np.int64(HOT_KEY % domain), k)
+            return k, uniform_keys(rng, rows, 2**31)
+
+        return hot
     if case.data in ("uniform", "zipf"):
         keys = max(1, round(1 / share))
         zipf = Zipf(keys)

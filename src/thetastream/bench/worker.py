@@ -74,7 +74,8 @@ def in_spark(case: Case, folder: Path, task: dict[str, Any]) -> dict[str, Any]:
     plan = ""
     own = contestant in cases.OWN
     if own:
-        joined, plan = ours(case, frames, task["options"], contestant)
+        given = task["options"] | live_options(case, contestant, task["checkpoint"])
+        joined, plan = ours(case, frames, given, contestant)
     elif contestant == cases.CASCADE:
         joined = cascade(case, **frames)
     elif contestant == cases.WORKAROUND:
@@ -149,6 +150,14 @@ _VARIANTS: dict[str, dict[str, Any]] = {
     cases.STREAM_AWARE: {"topology": "stream-aware"},
     cases.NESTED_LOOPS: {"index": "nested-loops"},
 }
+
+
+def live_options(case: Case, contestant: str, checkpoint: str) -> dict[str, Any]:
+    """The options of a join that splits hot keys, or that has a live table without any."""
+    if not case.hot_keys or contestant not in (cases.OURS, cases.LIVE):
+        return {}
+    mode = "auto" if contestant == cases.OURS else "off"
+    return {"control": f"{checkpoint}-control", "hot_keys": mode}
 
 
 def ours(

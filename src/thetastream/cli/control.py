@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TextIO
@@ -332,6 +333,8 @@ def status_json(status: Status, *, samples: bool = False) -> dict[str, Any]:
             {"join": one.join, "stage": one.stage, "unit": one.unit, "rows": one.rows}
             for one in status.draining
         ],
+        "hot": [asdict(one) for one in status.hot],
+        "balance": status.balance,
         "waiting": status.waiting,
         "batch": status.batch,
         "at": None if status.at is None else status.at.isoformat(),

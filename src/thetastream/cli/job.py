@@ -13,20 +13,21 @@ A job is a TOML file, or a SQL file whose first comment is one:
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from thetastream.errors import JobError, OptionError, WindowError
+from thetastream.errors import JobError, OptionError, WindowError, unknown_option
 from thetastream.options import JoinOptions
 from thetastream.planner import parse_duration
+from thetastream.spec import SketchOptions
+from thetastream.steering.hotkeys import HotKeys
 from thetastream.steering.policy import Policy
 from thetastream.steering.rebalance import Rebalance
 from thetastream.steering.scaling import TwoPhaseScaling
@@ -38,8 +39,19 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True)
+class SiteSource:
+    """A stream at a site, and how the site is reached."""
+
+    address: str
+    stream: str
+    token_file: str | None = None
+    tls_root: str | None = None
+    max_rows: int | None = None
+
+
+@dataclass(frozen=True)
 class Source:
-    """One stream: a format of Spark's, its options, and its event time."""
+    """One stream: a format of Spark's and its options, or a site; and its event time."""
 
     name: str
     format: str
@@ -48,6 +60,7 @@ class Source:
     time: str | None = None
     """The event-time column, or "arrival"."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    site: SiteSource | None = None
 
 
 @dataclass(frozen=True)
@@ -60,9 +73,10 @@ class Sink:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-POLICIES: dict[str, type[TwoPhaseScaling | Rebalance]] = {
+POLICIES: dict[str, type[TwoPhaseScaling | Rebalance | HotKeys]] = {
     "scaling": TwoPhaseScaling,
     "rebalance": Rebalance,
+    "hot_keys": HotKeys,
 }
 """The policies, by the names of their tables in [control]."""
 _VALUES: dict[str, tuple[Any, str]] = {
@@ -181,6 +195,8 @@ class _Reader:
         where = f"[streams.{name}]"
         if not isinstance(raw, dict):
             raise self._error(f"{where} is not a table", f'write {where} and format = "json"')
+        if "site" in raw:
+            return self._site(name, raw, where)
         self._no_others(raw, {"format", "path", "schema", "time", "options"}, where)
         kind = self._text(raw, "format", where)
         path = raw.get("path")
@@ -194,6 +210,29 @@ class _Reader:
             time=self._text(raw, "time", where, None),
             options=self._settings(self._table(raw, "options", where), f"{where} options"),
         )
+
+    def _site(self, name: str, raw: dict[str, Any], where: str) -> Source:
+        self._no_others(
+            raw, {"site", "stream", "time", "token_file", "tls_root", "max_rows"}, where
+        )
+        most = raw.get("max_rows")
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+            raise self._error(
+                f"max_rows = {most!r} of {where} is not a number of rows", "write max_rows = 100000"
+            )
+        files = {
+            key: self._path(self._text(raw, key, where))
+            for key in ("token_file", "tls_root")
+            if key in raw
+        }
+        found = SiteSource(
+            address=self._text(raw, "site", where),
+            stream=self._text(raw, "stream", where, name),
+            max_rows=most,
+            **files,
+        )
+        time = self._text(raw, "time", where, None)
+        return Source(name=name, format="site", time=time, site=found)
 
     def _sink(self, raw: dict[str, Any]) -> Sink:
         if not raw:
@@ -223,6 +262,9 @@ class _Reader:
         live = {"control": self._path(self._text(table, "path", where))}
         if "max_units" in table:
             live["max_units"] = table["max_units"]
+        if "hot_keys" in table:
+            # The units report frequent keys, and the policy of the job decides.
+            live["hot_keys"] = "watch"
         found = tuple(
             self._policy(kind, self._table(table, name, where), f"[control.{name}]")
             for name, kind in POLICIES.items()
@@ -236,8 +278,8 @@ class _Reader:
         return live, found
 
     def _policy(
-        self, kind: type[TwoPhaseScaling | Rebalance], raw: dict[str, Any], where: str
-    ) -> TwoPhaseScaling | Rebalance:
+        self, kind: type[TwoPhaseScaling | Rebalance | HotKeys], raw: dict[str, Any], where: str
+    ) -> TwoPhaseScaling | Rebalance | HotKeys:
         taken = inspect.signature(kind).parameters
         self._no_others(raw, set(taken), where)
         values = dict(raw)
@@ -287,6 +329,13 @@ class _Reader:
             name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()
         }
         try:
+            if isinstance(values.get("sketch"), dict):
+                values["sketch"] = SketchOptions(**values["sketch"])
+            if "hot_keys" in live and values.pop("hot_keys", "watch") != "watch":
+                raise OptionError(
+                    "hot keys have a policy of their own in [control.hot_keys]",
+                    hint="leave hot_keys out of [options], or leave out [control.hot_keys]",
+                )
             return JoinOptions(**values, **live)
         except OptionError as error:
             raise self._error(f"[options]: {error.what}", error.hint) from None
@@ -329,13 +378,9 @@ class _Reader:
     def _error(self, what: str, hint: str) -> JobError:
         return JobError(f"{self.file}: {what}", hint=hint)
 
-    def _no_others(self, raw: dict[str, Any], known: set[str], where: str) -> None:
-        for name in raw:
-            if name not in known:
-                close = difflib.get_close_matches(name, sorted(known), n=1)
-                hint = f"did you mean {close[0]!r}?" if close else ""
-                names = f"the options are {', '.join(sorted(known))}"
-                raise self._error(f"{where} has no option {name!r}", hint or names)
+    def _no_others(self, raw: dict[str, Any], known: Iterable[str], where: str) -> None:
+        if wrong := unknown_option(raw, known, where):
+            raise self._error(*wrong)
 
     def _text(self, raw: dict[str, Any], name: str, where: str, *default: Any) -> Any:
         if name not in raw:

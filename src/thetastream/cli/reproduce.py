@@ -26,7 +26,8 @@ def reproduce(chosen: argparse.Namespace) -> int:
             "name the figures to run, or give --all", hint="thetastream reproduce --list names them"
         )
     known = catalogue.figures()
-    wanted = list(known.values()) if chosen.all else [catalogue.find(one) for one in chosen.names]
+    named = [figure for one in chosen.names for figure in catalogue.find(one)]
+    wanted = list(known.values()) if chosen.all else named
     out: Path | None = chosen.out
     for number, figure in enumerate(wanted, 1):
         if chosen.all:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import thetastream as ts
-from thetastream.cli.job import FILE_FORMATS, Job, Source, local_path
+from thetastream.cli.job import FILE_FORMATS, Job, SiteSource, Source, local_path
 from thetastream.engine.manifest import compare
 from thetastream.errors import JobError, ThetastreamError
 from thetastream.planner import AGGREGATION, TIME_WINDOW, Plan, parse_duration, suggestion
@@ -58,7 +58,9 @@ class Prepared:
             job.query, delay=job.delay, time=self._time or None, options=job.join
         )
 
-    def _read(self, source: Source) -> DataFrame:
+    def _read(self, source: Source) -> DataFrame | ts.RemoteStream:
+        if source.site is not None:
+            return self._remote(source.site)
         reader = self._spark.readStream.format(source.format).options(**source.options)
         where = f"{self.job.file}: stream {source.name!r}"
         try:
@@ -75,6 +77,10 @@ class Prepared:
                 f"{where} cannot be read as {source.format}: {first_line(error)}",
                 hint="check format, schema and options; a folder without files needs a schema",
             ) from None
+
+    def _remote(self, source: SiteSource) -> ts.RemoteStream:
+        site = ts.site(source.address, token_file=source.token_file, tls_root=source.tls_root)
+        return site.stream(source.stream, max_rows=source.max_rows)
 
     def result(self, *, live: bool = True) -> DataFrame:
         """The query's result, not started; unless it is `live`, without its control directory."""

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from thetastream import arrow
+from thetastream.engine.copies import HotCopies
 from thetastream.engine.indexes import UnitIndexes
 from thetastream.engine.manifest import Followed, Manifest
 from thetastream.engine.protocol import Export, Instruction, Report, StateReader
@@ -55,6 +56,8 @@ class Following:
         self._manifest = manifest
         self._seen = bool(seen)
         self._oldest = min(seen, default=table.version)
+        self.copies = HotCopies(spec, table, stage, number, manifest, self._oldest)
+        """Of the tuples of hot keys."""
         if table.live is None:
             if manifest.followed is not None:
                 raise ControlError(
@@ -146,6 +149,7 @@ class Following:
             yield from self._take(live, indexes, reader)
         elif live.step is Step.SWITCH:
             yield from self._export(indexes)
+        yield from self.copies.begin(indexes, reader, lambda why: self._older(why, live))
         self._manifest.followed = Followed(live.control, self._oldest, live.version, live.digest)
 
     def _stores(self) -> Iterator[tuple[Store, Placement]]:
@@ -200,13 +204,15 @@ class Following:
             )
 
     def _staying(self, store: Store, placement: Placement, part: Part) -> Bools:
-        """Which tuples of a part a unit goes on to hold."""
+        """Which tuples of a part a unit goes on to hold: those of its groups, and what it has of
+        hot keys."""
         if store.group_by.key is None:
             here = self._number in placement.holders.everywhere
             return np.full(len(part), here)
         mine = [n for n, line in enumerate(placement.lines) if self._number in line]
         lines = placement.holders.of[group_of(self._spec, store, part)]
-        return np.isin(lines, mine)
+        stays = np.isin(lines, mine)
+        return stays | self.copies.belongs(store.stream, part) if self.copies.some else stays
 
     def _take(self, live: Live, indexes: UnitIndexes, reader: StateReader) -> Iterator[Instruction]:
         """Drop what was exported, and take in what others have exported.
@@ -242,6 +248,7 @@ class Following:
         report.version = self._oldest if self._seen else -1
         report.pending = self._manifest.pending is not None
         report.transfers = list(self._manifest.transfers)
+        self.copies.tell(report, indexes)
         if not live.step.drains:
             return
         for store, placement in self._stores():

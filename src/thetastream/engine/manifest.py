@@ -11,11 +11,14 @@ from thetastream.errors import FingerprintError, ManifestVersionError, StateErro
 from thetastream.index.part import PartMeta
 from thetastream.spec import IndexKind, JoinSpec, RoutingSpec, Stage
 from thetastream.spec.codec import read
+from thetastream.topology.hot import CopyFile
 from thetastream.topology.live import Transfer
 from thetastream.topology.makers import make
 from thetastream.topology.table import Table
 
 FORMAT = 3
+HOT_FORMAT = 4
+"""With copies of hot keys' tuples: a release that knows none must not go on with them."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,20 @@ class Followed:
     """The oldest version that a router used in the same batch."""
     version: int
     digest: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldKey:
+    """A hot key whose tuples of the copied stream a unit has since the beginning of a batch in
+    which all routers made copies of them."""
+
+    key: int
+    since: int
+    """The version since which copies are made."""
+    full: bool = False
+    """Whether it also has those from before."""
+    files: tuple[CopyFile, ...] = ()
+    """Those from before, if the unit has exported them."""
 
 
 @dataclass
@@ -46,6 +63,10 @@ class Manifest:
     """Parts whose leaving tuples are exported."""
     transfers: list[Transfer] = field(default_factory=list)
     """The files that they are in."""
+    held: dict[int, HeldKey] = field(default_factory=dict)
+    """The hot keys that the unit has copies for, by their codes."""
+    sketches: list[Any] = field(default_factory=list)
+    """The state of the predictor of each store; empty if there is none."""
 
     @classmethod
     def read(cls, text: str | None, spec: JoinSpec, stage: Stage, table: Table) -> Manifest:
@@ -57,9 +78,10 @@ class Manifest:
             version = raw["format"]
         except (ValueError, KeyError, TypeError) as error:
             raise no_manifest(error) from error
-        if version != FORMAT:
+        if version not in (FORMAT, HOT_FORMAT):
             raise ManifestVersionError(
-                f"the checkpoint holds state in format {version}; this release reads {FORMAT}",
+                f"the checkpoint holds state in format {version}; this release reads {FORMAT}"
+                f" and {HOT_FORMAT}",
                 hint="run the release that wrote it, or start with a new checkpoint",
             )
         try:
@@ -76,15 +98,20 @@ class Manifest:
                 None if followed is None else read(Followed, followed),
                 raw["exported"],
                 [read(Transfer, one) for one in raw["transfers"]],
+                {one["key"]: read(HeldKey, one) for one in raw.get("held", [])},
+                raw.get("sketches", []),
             )
         except (AttributeError, ValueError, LookupError, TypeError) as error:
             raise no_manifest(error) from error
 
     def write(self, spec: JoinSpec, stage: Stage, table: Table) -> str:
         """The manifest as text."""
+        more: dict[str, Any] = {"sketches": self.sketches} if self.sketches else {}
+        if self.held:
+            more["held"] = [asdict(one) for one in self.held.values()]
         return json.dumps(
             {
-                "format": FORMAT,
+                "format": HOT_FORMAT if self.held else FORMAT,
                 "fingerprint": spec.fingerprint(),
                 "table": asdict(table.made),
                 "stage": stage.number,
@@ -94,7 +121,8 @@ class Manifest:
                 "followed": None if self.followed is None else asdict(self.followed),
                 "exported": self.exported,
                 "transfers": [asdict(one) for one in self.transfers],
-            },
+            }
+            | more,
             separators=(",", ":"),
         )
 

@@ -16,6 +16,7 @@ from thetastream.engine.arrivals import HeavyRow, StreamRow
 from thetastream.index.packing import Packs
 from thetastream.index.part import PartMeta
 from thetastream.index.protocol import Decoder, Stored
+from thetastream.topology.hot import CopyFile
 from thetastream.topology.live import Transfer
 
 
@@ -93,6 +94,54 @@ class Turn(NamedTuple):
     digest: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeyNews:
+    """A hot key in one of its units, in one batch."""
+
+    key: int
+    stream: str
+    """The stream in which it is split."""
+    since: int
+    """The version since which copies are made."""
+    step: str
+    at: float
+    """When it was first split, in seconds since 1970."""
+    share: float
+    shown: str
+    """Its value as people read it."""
+    has_split: bool
+    """Whether the unit has the group of the key's split stream."""
+    has_copied: bool
+    """Whether it has that of the other stream."""
+    exported: tuple[CopyFile, ...] | None = None
+    """What was there before copies were made; None if the unit did not export it."""
+    remains: bool = True
+    """Whether tuples of the split stream may be left that would now be stored elsewhere."""
+    split_rows: int = 0
+    """Tuples of the split stream that came to visit."""
+    copied_rows: int = 0
+    """Tuples of the other stream that did."""
+
+
+class FrequentRow(NamedTuple):
+    """A key, how often it was estimated to come, and its value if that is known."""
+
+    key: int
+    times: int
+    shown: str
+
+
+class Predicted(NamedTuple):
+    """The frequent keys of one stream in one unit."""
+
+    stream: str
+    rows: int
+    """Rows of the batch."""
+    counted: int
+    """Rows that the counts of keys are out of: those of recent batches."""
+    keys: list[FrequentRow]
+
+
 @dataclass
 class Report:
     """A unit's load in one batch; the last thing that it says."""
@@ -133,6 +182,10 @@ class Report:
     """Pairs of a probing and a stored tuple that the indexes looked at, and steps of searches."""
     updates: int = 0
     """Tuples, hubs and links that were written into indexes, again by merging them as well."""
+    hot: list[KeyNews] = field(default_factory=list)
+    """The hot keys that the unit is one of the places of."""
+    predicted: list[Predicted] = field(default_factory=list)
+    """The frequent keys of each stream, where hot keys are looked for."""
 
 
 StateChange = PutPart | DropPart | PutManifest

@@ -35,7 +35,7 @@ from thetastream.engine.unit import Unit
 from thetastream.index.packing import Packs
 from thetastream.index.part import PartMeta
 from thetastream.index.protocol import Decoder, Stored
-from thetastream.spec import JoinSpec, Stage
+from thetastream.spec import JoinSpec, SketchOptions, Stage
 from thetastream.topology.dispatch import Dispatcher, Pack
 from thetastream.topology.table import Table
 
@@ -89,16 +89,19 @@ class Runner:
         *,
         chunk_rows: int = 1 << 16,
         validate: bool = False,
+        sketch: SketchOptions | None = None,
         clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`validate` lets every unit check itself after each of its instructions; `clock` gives the
-        CPU time by which its work is measured."""
+        """`validate` lets every unit check itself after each of its instructions; `sketch` is the
+        size of their predictors of hot keys; `clock` gives the CPU time by which its work is
+        measured."""
         self._clock = clock
         self._spec = spec
         self.tables = [table]
         """What the routers of a batch go by, the newest last: they may be one version apart."""
         self._chunk_rows = chunk_rows
         self._validate = validate
+        self._sketch = sketch
         self.state: dict[Place, UnitState] = {}
         self.files: dict[str, bytes] = {}
         """What units have exported."""
@@ -184,6 +187,7 @@ class Runner:
             self.reader(state),
             chunk_rows=self._chunk_rows,
             seen=seen,
+            sketch=self._sketch,
         )
         packs, forwarded = arrived
         for step in metered(unit.process(packs, watermark, forwarded), self._clock):

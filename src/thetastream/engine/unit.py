@@ -25,12 +25,13 @@ from thetastream.engine.consumers.viewing import Viewing
 from thetastream.engine.following import Following
 from thetastream.engine.indexes import UnitIndexes
 from thetastream.engine.manifest import Manifest
+from thetastream.engine.predictor import Predictor
 from thetastream.engine.protocol import Instruction, Mark, PutManifest, Report, StateReader, Turn
 from thetastream.errors import StateError
 from thetastream.index.packing import Packs, complete
 from thetastream.index.part import Part, Tuples, bundled
 from thetastream.index.probe import Probe
-from thetastream.spec import JoinSpec, Meeting, Stage, Store, StreamSpec, Then
+from thetastream.spec import JoinSpec, Meeting, SketchOptions, Stage, Store, StreamSpec, Then
 from thetastream.topology.dispatch import HOME, STORE, Dispatcher, Pack, visit
 from thetastream.topology.groups import group_of
 from thetastream.topology.table import Placement, Table
@@ -74,9 +75,11 @@ class Unit:
         *,
         chunk_rows: int,
         seen: Mapping[int, int] | None = None,
+        sketch: SketchOptions | None = None,
     ) -> None:
         """`seen`: the versions of a live table that the batch's routers used, with their digests;
-        `table` is the newest of them, or of an earlier batch if there are none."""
+        `table` is the newest of them, or of an earlier batch if there are none; `sketch`: the size
+        of the predictors of hot keys, if there are any."""
         known = manifest.sequence > 0
         self._seen = {table.version: table.digest} if seen is None else dict(seen)
         self._following = Following(spec, table, stage, number, manifest, self._seen)
@@ -92,6 +95,9 @@ class Unit:
             self._indexes.restore(manifest.indexes)
         self._report = Report(number, stage.number)
         self._arrivals = Arrivals(spec.streams)
+        self._predictor = None
+        if sketch is not None:
+            self._predictor = Predictor(spec.streams, stage.stores, manifest.sketches, sketch)
         self._last = spec.stages[-1]
         self._results = self._new_results(chunk_rows)
         pairs = self._new_pairs(reader, chunk_rows)
@@ -144,6 +150,7 @@ class Unit:
         self._indexes.merge()
         yield from self._indexes.written()
         self._manifest.indexes = self._indexes.state()
+        self._manifest.sketches = [] if self._predictor is None else self._predictor.state()
         yield PutManifest(self._manifest.write(self._spec, self._stage, self._table))
         yield self._totals()
 
@@ -183,7 +190,10 @@ class Unit:
         for tuples in new.having(STORE):
             index.add(tuples, space)
         for tuples in new.having(HOME):
-            self._arrivals.keys(stream, tuples.sorted(store.order), store.counted)
+            ranked = tuples.sorted(store.order)
+            self._arrivals.keys(stream, ranked, store.counted)
+            if self._predictor is not None:
+                self._predictor.count(place, ranked)
 
     # -- what they meet -------------------------------------------------------------------------
 
@@ -191,6 +201,7 @@ class Unit:
         """Visitors meet stored tuples."""
         new, stored = meeting.new, meeting.stored
         tuples = tuples.sorted(self._spec.edge(new, stored).order(new))
+        self._following.copies.came(new, tuples)
         index, space = self._indexes.store_of(stored)
         consumer = self._consumers[meeting]
         for _, part, found in index.search(Probe(self._spec, new, stored, tuples), space):
@@ -274,6 +285,8 @@ class Unit:
         report.entries = sum(meta.rows for meta in packs)
         report.pairs = sum(meta.pairs for meta in packs)
         report.compared, report.updates = indexes.compared, indexes.updates
+        if self._predictor is not None:
+            report.predicted = self._predictor.predicted()
         self._following.tell(report, indexes)
         return report
 
@@ -291,8 +304,10 @@ class Unit:
             # Visitors come to every unit: where a tuple is does not matter.
             return
         here = {n for n, line in enumerate(placement.lines) if self._number in line}
-        found = set(placement.visits.of[group_of(self._spec, store, part)].tolist())
-        if not found <= here:
+        lines = placement.visits.of[group_of(self._spec, store, part)]
+        if self._following.copies.some:
+            lines = lines[~self._following.copies.belongs(store.stream, part)]
+        if not set(lines.tolist()) <= here:
             name = self._spec.streams[store.stream].name
             raise StateError(f"unit {self._number} stores tuples of {name} that belong elsewhere")
 

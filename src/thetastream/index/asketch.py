@@ -22,64 +22,18 @@ import base64
 import binascii
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from thetastream.errors import OptionError, StateError
+from thetastream.errors import StateError
 from thetastream.index.countmin import ROWS, CountMin
 from thetastream.index.encoding import Bools, Int64s
-
-CELL_BYTES = 4
-"""Bytes of a stored cell. A sketch with a cell that needs more is stored with twice as many."""
+from thetastream.spec import SketchOptions as SketchOptions
 
 CHUNK = 512
 """Keys of a batch that are compared with the filter's smallest count in one step: an exchange
 changes what those after it are compared with."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SketchOptions:
-    """The size of an ASketch, and how fast it forgets.
-
-    >>> SketchOptions().width
-    1024
-    """
-
-    filter_keys: int = 32
-    """Keys in the filter: as many can be hot at a time."""
-    sketch_bytes: int = 16 * 1024
-    """Bytes of the count-min sketch. Four times as many make its error a fourth."""
-    half_life: int | None = 1 << 20
-    """Rows after which all counts are halved; None for never."""
-
-    def __post_init__(self) -> None:
-        if self.filter_keys < 1:
-            raise OptionError(
-                f"filter_keys={self.filter_keys!r} is no place for a key", hint="give at least 1"
-            )
-        if self.width < 1:
-            least = ROWS * CELL_BYTES
-            raise OptionError(
-                f"sketch_bytes={self.sketch_bytes!r} is less than one cell in each of {ROWS} rows",
-                hint=f"give at least {least}, better some thousands",
-            )
-        if self.half_life is not None and self.half_life < 1:
-            raise OptionError(
-                f"half_life={self.half_life!r} is not a number of rows",
-                hint="give at least 1, or None to forget nothing",
-            )
-
-    @property
-    def width(self) -> int:
-        """Cells of a row of the sketch."""
-        return self.sketch_bytes // (ROWS * CELL_BYTES)
-
-    @property
-    def size(self) -> str:
-        """The two sizes in words."""
-        return f"a filter of {self.filter_keys} keys and a sketch of {ROWS} × {self.width} cells"
 
 
 class Frequent(NamedTuple):
@@ -164,6 +118,10 @@ class ASketch:
         if len(order):
             hot[order] = self._add_outside(keys[order], counts[order])
         return hot
+
+    def pass_by(self, rows: int) -> None:
+        """Take note of rows whose keys are too rare to be counted: they make shares smaller."""
+        self._count(rows)
 
     def order(self, keys: Int64s, counts: Int64s) -> Int64s:
         """The order in which a batch's keys are counted: those in the filter, then the most

@@ -115,10 +115,10 @@ class BlockLists(TupleRuns):
             self._tune(space)
 
     def keep_only(
-        self, version: int, staying: Callable[[Part], Bools], space: Workspace
+        self, version: int | None, staying: Callable[[Part], Bools], space: Workspace
     ) -> Iterator[None]:
-        """Drop tuples that were stored under an earlier version, but for those that stay; a pause
-        after each run."""
+        """Drop tuples that were stored under an earlier version, or under any if that is None, but
+        for those that stay; a pause after each run."""
 
         def counted(part: Part) -> Bools:
             stays = staying(part)

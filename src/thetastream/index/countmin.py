@@ -14,9 +14,9 @@ import numpy as np
 
 from thetastream.index.encoding import Int64s
 from thetastream.index.hashing import mixed, scaled
+from thetastream.spec import SKETCH_ROWS
 
-ROWS = 4
-"""Rows of the table: about one estimate in fifty may be off by more than the bound."""
+ROWS = SKETCH_ROWS
 
 _LINES = np.arange(ROWS, dtype=np.int64)
 _SEEDS = mixed(_LINES + 1)

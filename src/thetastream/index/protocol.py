@@ -132,7 +132,7 @@ class TupleIndex(Index, Protocol):
         """The parts that were stored under an earlier version."""
 
     def keep_only(
-        self, version: int, staying: Callable[[Part], Bools], space: Workspace
+        self, version: int | None, staying: Callable[[Part], Bools], space: Workspace
     ) -> Iterator[None]:
-        """Drop tuples that were stored under an earlier version, but for those that stay; a pause
-        whenever something can be written."""
+        """Drop tuples that were stored under an earlier version, or under any if that is None, but
+        for those that stay; a pause whenever something can be written."""

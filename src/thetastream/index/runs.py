@@ -197,11 +197,11 @@ class TupleRuns(_RunIndex[Part]):
             yield from sub.parts()
 
     def keep_only(
-        self, version: int, staying: Callable[[Part], Bools], space: Workspace
+        self, version: int | None, staying: Callable[[Part], Bools], space: Workspace
     ) -> Iterator[None]:
-        """Drop tuples that were stored under an earlier version, but for those that stay; a pause
-        after each run."""
-        for sub in list(self.chain.before(version)):
+        """Drop tuples that were stored under an earlier version, or under any if that is None, but
+        for those that stay; a pause after each run."""
+        for sub in list(self.chain.subs if version is None else self.chain.before(version)):
             for run in sub.runs:
                 found: list[PartMeta] = []
                 for meta in run.parts:
@@ -216,7 +216,8 @@ class TupleRuns(_RunIndex[Part]):
                         found.append(space.make(Part(rest.batch, rest.keys, self.order)))
                 self.chain.exchange(sub, run, tuple(found))
                 yield
-            sub.stamp = version
+            if version is not None:
+                sub.stamp = version
 
     def merged(self, parts: Sequence[Part], watermark: int | None) -> Iterator[Part]:
         """One run of all the parts; what is old goes with its run, not tuple by tuple."""

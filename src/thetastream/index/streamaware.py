@@ -220,10 +220,10 @@ class StreamAware(TupleRuns):
         return chain(self.hot.parts_before(version), super().parts_before(version))
 
     def keep_only(
-        self, version: int, staying: Callable[[Part], Bools], space: Workspace
+        self, version: int | None, staying: Callable[[Part], Bools], space: Workspace
     ) -> Iterator[None]:
-        """Drop tuples that were stored under an earlier version, but for those that stay; a pause
-        after each run."""
+        """Drop tuples that were stored under an earlier version, or under any if that is None, but
+        for those that stay; a pause after each run."""
         yield from self.hot.keep_only(version, staying, space)
         yield from super().keep_only(version, staying, space)
 

@@ -17,6 +17,7 @@ from thetastream.planner.plan_query import (
 )
 from thetastream.planner.query import Query
 from thetastream.planner.report import Alternative, Decision
+from thetastream.planner.request import SiteFacts
 from thetastream.planner.tables import html_table, text_notes, text_table
 from thetastream.planner.types import AnalysisFailure, Analyst, Parallelism
 
@@ -36,6 +37,7 @@ __all__ = [
     "Plan",
     "Query",
     "QueryPlan",
+    "SiteFacts",
     "format_duration",
     "html_table",
     "is_query",

@@ -15,7 +15,7 @@ from thetastream.planner.report import (
     explain_steps_html,
     explanation,
 )
-from thetastream.spec import JoinSpec, JoinTree
+from thetastream.spec import JoinSpec, JoinTree, Travel
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,6 +42,8 @@ class Plan(Explained):
     """What the topologies of two streams cost that fit the predicate."""
     steps: tuple[Plan, ...] = ()
     """The joins of a tree."""
+    travels: tuple[Travel, ...] = ()
+    """What travels of the streams that are at sites."""
 
     @property
     def spec(self) -> JoinSpec:

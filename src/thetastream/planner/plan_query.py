@@ -32,7 +32,8 @@ from thetastream.planner.names import Carried, at
 from thetastream.planner.plan import Plan, with_last
 from thetastream.planner.query import Aggregate, Query, TimeWindow
 from thetastream.planner.report import Decision, Explained
-from thetastream.planner.request import Request, named_times
+from thetastream.planner.request import Request, SiteFacts, named_times
+from thetastream.planner.travels import Places
 from thetastream.planner.types import Analyst, Family, family
 from thetastream.planner.views import NotInPlaceError, ViewPlanner
 from thetastream.spec import NEWEST, group_column
@@ -65,10 +66,16 @@ def plan_query(
     origin: str = "",
     fixed_zone: bool = False,
     delay: int = 0,
+    sites: Mapping[str, SiteFacts] | None = None,
 ) -> QueryPlan:
-    """The plan of a query; `time` names the event times by alias."""
+    """The plan of a query; `time` names the event times by alias, `sites` what is at sites."""
     request = Request(
-        within=query.within, time=named_times(time), options=options, delay=delay, origin=origin
+        within=query.within,
+        time=named_times(time),
+        options=options,
+        delay=delay,
+        sites=sites or {},
+        origin=origin,
     )
     scope = Scope(query.text, query.names, analyst, fixed_zone)
     return _Planner(query, scope, request).plan()
@@ -117,7 +124,7 @@ class _Planner:
 
     def _rows(self) -> QueryPlan:
         items = self.query.items
-        plan = self._join([item.expr for item in items])
+        plan = self._join([item.expr for item in items], first=frozenset())
         named = tuple((self.scope.output(item.expr), item.name) for item in items)
         return QueryPlan(plan, Finish(items=named))
 
@@ -163,7 +170,7 @@ class _Planner:
         exprs += [one.argument for one in query.aggregates if one.argument is not None]
         if self.window is not None and self.window.argument is not None:
             exprs.append(self.window.argument)
-        plan = self._join(exprs)
+        plan = self._join(exprs, first=self._read())
         slice_length = self._slice(plan)
         decision = Decision(self._subject(), "by Spark, over the listed results", reason)
         plan = with_last(plan, newest=slice_length)
@@ -213,12 +220,26 @@ class _Planner:
         """The join of two streams with the values of views; its units compare what was hashed."""
         carried = tuple(Carried(frozenset(), tuple(values)) for values in views.values)
         plan = plan_any(
-            self.query.predicate, self.scope, self.request, carried=carried, verify=True
+            self.query.predicate,
+            self.scope,
+            self.request,
+            carried=carried,
+            first=self._read(),
+            verify=True,
         )
         self._check_times(plan)
         return plan
 
-    def _join(self, exprs: list[Expr]) -> Plan:
+    def _read(self) -> Places:
+        """All columns that the query reads after its join."""
+        query = self.query
+        exprs = [item.expr for item in query.items] + list(query.groups)
+        exprs += [one.argument for one in query.aggregates if one.argument is not None]
+        for more in (query.having, None if self.window is None else self.window.argument):
+            exprs += [] if more is None else [more]
+        return frozenset((column.stream, column.index) for e in exprs for column in columns(e))
+
+    def _join(self, exprs: list[Expr], first: Places) -> Plan:
         """The join with the columns that the expressions read."""
         read = {(column.stream, column.index) for expr in exprs for column in columns(expr)}
         read = read or {(0, 0)}
@@ -231,6 +252,7 @@ class _Planner:
             self.scope,
             self.request,
             carried=carried,
+            first=first,
             timed=self._needs_time,
         )
         self._check_times(plan)

@@ -9,9 +9,20 @@ from thetastream.durations import parse_duration
 from thetastream.options import JoinOptions
 from thetastream.planner.window import Within
 from thetastream.spec import Reach
+from thetastream.transport.choosing import ASSUMED_LINK
+from thetastream.transport.costmodel import Link
 
 ARCHIVE_PERIODS = 10
 """Sub-indexes that a window is cut into."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteFacts:
+    """What is known of a stream at a site before anything is joined."""
+
+    sizes: Mapping[str, float]
+    """Its columns, each with the bytes that a value takes."""
+    link: Link = ASSUMED_LINK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +35,8 @@ class Request:
     options: JoinOptions = field(default_factory=JoinOptions)
     delay: int = 0
     """How late a tuple may be, in microseconds."""
+    sites: Mapping[str, SiteFacts] = field(default_factory=dict)
+    """The streams that are at sites, and what is known of them."""
     origin: str = ""
     """The line of the user's program that asked."""
 

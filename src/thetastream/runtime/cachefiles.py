@@ -106,6 +106,11 @@ class CacheFiles:
             except OSError:
                 return
 
+    def names(self) -> list[str]:
+        """The names under which something was written, by this process or by others."""
+        names = (Path(file.path).name for file in _files(self._folder))
+        return [name for name in names if not name.startswith(".")]
+
     def drop(self, name: str) -> None:
         """Remove the file of that name."""
         path = self._path(name)

@@ -195,6 +195,7 @@ class Joiner:
             self._state,
             chunk_rows=self._config.chunk_rows,
             seen=seen,
+            sketch=None if self._live is None else self._live.sketch,
         )
         onward = (self._forwarded.decode(blob) for blob in forwarded)
         steps = unit.process(packs, watermark, onward)

@@ -39,6 +39,33 @@ def router(step: str, stream: int, version: str) -> Callable[[Batches], Batches]
     return route_packs
 
 
+def fetcher(
+    errands: Any, schema: StructType, version: str, *, token: str, cache_bytes: int
+) -> Callable[[Batches], Batches]:
+    """The function for `mapInArrow` that completes results with what sites have.
+
+    What was fetched is shared by the workers of a host, in folders that `token` names.
+    """
+    check = _checker(version)
+
+    def fetch_rest(batches: Batches) -> Batches:
+        check()
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from thetastream.runtime.cachefiles import CacheFiles
+        from thetastream.runtime.worker_gc import freeze_loaded_modules
+        from thetastream.transport.fetching import complete
+
+        def shelf(number: int) -> Any:
+            return CacheFiles(f"{token}-{number}", cache_bytes // len(errands))
+
+        target = to_arrow_schema(schema, timezone="UTC")
+        yield from complete(errands, batches, target, shelf if cache_bytes else None)
+        freeze_loaded_modules()
+
+    return fetch_rest
+
+
 def _checker(version: str) -> Callable[[], None]:
     """Says what is missing on a worker."""
 

@@ -20,15 +20,14 @@ epoch = 2.0
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from thetastream.errors import JobError, OptionError, ThetastreamError
+from thetastream.errors import JobError, OptionError, ThetastreamError, unknown_option
 from thetastream.options import JoinOptions
 from thetastream.simulator.cluster import Cluster, Counted, Measured, Memory, Network
 from thetastream.simulator.simulation import Simulation
@@ -194,9 +193,7 @@ def _make(kind: Callable[..., Any], given: Any, where: str) -> Any:
         raise OptionError(f"{where}: {str(error).removeprefix(f'{kind.__name__}.')}") from None
 
 
-def _no_others(raw: Mapping[str, Any], known: Any, where: str) -> None:
-    for name in raw:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"perhaps {near[0]}" if near else f"known are {', '.join(known)}"
-            raise OptionError(f"{where} has an unknown name {name!r}", hint=hint)
+def _no_others(raw: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    if wrong := unknown_option(raw, known, where):
+        what, hint = wrong
+        raise OptionError(what, hint=hint)

@@ -29,6 +29,7 @@ from thetastream.spec.edges import (
 )
 from thetastream.spec.join import JoinSpec, Reach, is_windowed, longest, needed, window_in
 from thetastream.spec.routing import LiveSpec, Routing, RoutingSpec
+from thetastream.spec.sketch import SKETCH_ROWS, SketchOptions
 from thetastream.spec.stages import (
     BLOCK_BYTES,
     GROUPS,
@@ -44,6 +45,7 @@ from thetastream.spec.stages import (
     Then,
 )
 from thetastream.spec.streams import ColumnSpec, Encoding, KeySpec, StreamSpec
+from thetastream.spec.travel import Travel
 from thetastream.spec.tree import JoinTree, Step
 from thetastream.spec.view import Fold, Measure, Value, ViewSpec
 
@@ -52,6 +54,7 @@ __all__ = [
     "GROUPS",
     "HOT_GROUPS",
     "NEWEST",
+    "SKETCH_ROWS",
     "TABLE_VERSION",
     "Arithmetic",
     "Bound",
@@ -77,12 +80,14 @@ __all__ = [
     "Retention",
     "Routing",
     "RoutingSpec",
+    "SketchOptions",
     "SortOrder",
     "Stage",
     "Step",
     "Store",
     "StreamSpec",
     "Then",
+    "Travel",
     "Value",
     "ViewSpec",
     "Window",

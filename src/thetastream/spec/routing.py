@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from thetastream.errors import OptionError
+from thetastream.spec.sketch import SketchOptions
 
 
 class Routing(enum.StrEnum):
@@ -81,3 +82,5 @@ class LiveSpec:
     """The place of the join among those of the query."""
     token: str = ""
     """What tells the queries of one directory apart for workers that remember its tables."""
+    sketch: SketchOptions | None = None
+    """The predictor of hot keys that each unit has; None for none."""

@@ -6,10 +6,11 @@ An edit is a wish: `targets` says where groups are to be for it, and `steps` how
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from thetastream.errors import ControlError
+from thetastream.spec.codec import read
 
 DRAINS = ("auto", "expire", "move")
 """What becomes of stored tuples whose place changes: `expire` leaves them until the window has
@@ -96,7 +97,54 @@ class Moves:
         return "; ".join(map(str, self.moves)) + _how(self.drain)
 
 
-Edit = Scale | Move | Moves
+@dataclass(frozen=True, kw_only=True)
+class HotWish:
+    """A key that is to be split, in the stream in which it is frequent.
+
+    >>> ts.HotWish(stream="orders", key=7, units=3).units
+    3
+    """
+
+    stream: str
+    key: int
+    """The 64-bit code by which tuples are routed; of an integer, the number itself."""
+    units: int = 2
+    """How many units it is to have."""
+    join: int = 0
+    """Where several two-way joins follow each other, the one that is meant."""
+    prefer: tuple[int, ...] = ()
+    """Units in the order in which they are chosen, after those of the key's group."""
+    share: float = 0.0
+    """Its share of the rows, for people."""
+    shown: str = ""
+    """Its value as people read it."""
+
+    @property
+    def name(self) -> str:
+        """The key in words."""
+        return self.shown or str(self.key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heat:
+    """The edit that asks for keys to be split, and for others to be split no longer.
+
+    >>> print(ts.Heat(keys=(ts.HotWish(stream="orders", key=7),)))
+    split key 7 of orders over 2 units
+    """
+
+    keys: tuple[HotWish, ...] = ()
+    cool: tuple[tuple[int, int], ...] = ()
+    """The number of a join, and the code of a key."""
+    drain: str = "auto"
+
+    def __str__(self) -> str:
+        said = [f"split key {one.name} of {one.stream} over {one.units} units" for one in self.keys]
+        said += [f"cool key {key}" for _, key in self.cool]
+        return "; ".join(said) or "nothing"
+
+
+Edit = Scale | Move | Moves | Heat
 
 
 def _units(count: int) -> str:
@@ -113,6 +161,9 @@ def edit_to_json(edit: Edit) -> dict[str, Any]:
         found: dict[str, Any] = {"kind": "scale", "units": edit.units, "subgroup": edit.subgroup}
     elif isinstance(edit, Move):
         found = {"kind": "move"} | _move_to_json(edit)
+    elif isinstance(edit, Heat):
+        keys = [asdict(one) for one in edit.keys]
+        found = {"kind": "heat", "keys": keys, "cool": [list(one) for one in edit.cool]}
     else:
         found = {"kind": "moves", "moves": [_move_to_json(move) for move in edit.moves]}
     return found | {"drain": edit.drain}
@@ -143,9 +194,37 @@ def edit_from_json(raw: Any) -> Edit:
         return _move(raw, drain)
     if raw.get("kind") == "moves":
         return _several(raw.get("moves"), drain)
+    if raw.get("kind") == "heat":
+        return _heat(raw.get("keys"), raw.get("cool"), drain)
     raise ControlError(
-        f"{raw.get('kind')!r} is not an edit", hint="an edit is a scale, a move or several moves"
+        f"{raw.get('kind')!r} is not an edit",
+        hint="an edit is a scale, a move, several moves or a heat",
     )
+
+
+def _heat(keys: Any, cool: Any, drain: str) -> Heat:
+    try:
+        wishes = tuple(read(HotWish, one) for one in keys)
+        cooled = tuple((join, key) for join, key in cool)
+    except (AttributeError, TypeError, ValueError, LookupError) as error:
+        raise ControlError("keys to be split are not readable", hint="give ts.Heat") from error
+    numbers = [*(number for pair in cooled for number in pair)]
+    numbers += [number for one in wishes for number in (one.key, one.units, one.join, *one.prefer)]
+    texts = [text for one in wishes for text in (one.stream, one.shown)]
+    shares = [one.share for one in wishes]
+    if (
+        not all(map(_is_number, numbers))
+        or not all(isinstance(text, str) for text in texts)
+        or not all(isinstance(share, float | int) for share in shares)
+    ):
+        raise ControlError(
+            "keys, units and joins are numbers, streams are names", hint="give ts.Heat"
+        )
+    if any(not -(1 << 63) <= one.key < 1 << 63 for one in wishes):
+        raise ControlError("a key has a code of 64 bits", hint="take codes from the reports")
+    if any(one.units < 2 for one in wishes):
+        raise ControlError("a key is split over two units or more", hint="give units=2")
+    return Heat(keys=wishes, cool=cooled, drain=drain)
 
 
 def _scale(units: Any, subgroup: Any, drain: str) -> Scale:

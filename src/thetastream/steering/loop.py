@@ -16,16 +16,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from thetastream.engine.protocol import KeyNews
 from thetastream.errors import ControlError, OptionError, ThetastreamError
 from thetastream.spec import JoinTree
 from thetastream.spec.codec import read
 from thetastream.steering.directory import Answer, Directory, Request
-from thetastream.steering.edits import Edit, edit_from_json, edit_to_json
+from thetastream.steering.edits import Edit, Heat, edit_from_json, edit_to_json
+from thetastream.steering.frequent import frequent_keys, gain, split_keys
+from thetastream.steering.heat import OPEN_STEPS, check_wish, next_keys
 from thetastream.steering.lease import Lease
 from thetastream.steering.policy import Moment, Policy, Usage, Verdict, holdings_of, load_of
 from thetastream.steering.steps import Heard, Place, advance, confirmed, leaving_units
 from thetastream.steering.targets import start
 from thetastream.steering.version import Note, Version
+from thetastream.topology.hot import HotStep
 from thetastream.topology.live import Step, Transfer
 
 SAMPLES = 240
@@ -55,6 +59,8 @@ class _Asked:
     """A policy, and what it has decided."""
 
     policy: Policy
+    own: bool = False
+    """Whether it belongs to the join itself."""
     log: deque[Verdict] = field(default_factory=lambda: deque(maxlen=LOGGED))
     since_change: list[Verdict] = field(default_factory=list)
     last: float = float("-inf")
@@ -99,6 +105,8 @@ class Loop:
         self._ended: float | None = None
         self._units: list[tuple[int, ...]] = []
         """The units of each store before the change that is under way."""
+        self._untidy = True
+        """Whether there may be exported tuples that nobody needs."""
         self.problem = ""
         """Why nothing was published last, if something was in the way."""
 
@@ -111,6 +119,13 @@ class Loop:
             self._lease.hold()
             _check_together([*(one.policy for one in self._asked), *added])
             self._asked += [_Asked(policy) for policy in added]
+
+    def use_own(self, policy: Policy | None) -> None:
+        """Ask a policy that belongs to the join itself, in the place of an earlier one."""
+        with self._lock:
+            self._asked = [one for one in self._asked if not one.own]
+            if policy is not None:
+                self._asked.append(_Asked(policy, own=True))
 
     def remove(self, policies: Iterable[Policy]) -> None:
         """Ask these policies no more."""
@@ -206,14 +221,17 @@ class Loop:
         heard = [_heard(join, report) for join, report in progress.reports]
         if confirmed(version, heard):
             self._confirmed = version.version
+            self._tidy(version)
         following = advance(version, heard, self._tree, self._clock())
         if following is not None:
             self._publish(following)
         elif version.step is Step.SETTLED and self._confirmed >= version.version:
             moment = self._moment(version, progress, interval)
-            decided = self._ask(moment)
+            decided = self._ask(moment, heating=False)
             if not self._start_next(version) and decided is not None:
                 self._start_decided(version, *decided)
+        if self._published is version:
+            self._step_keys(version, progress, interval, heard)
         self._tell(progress, interval, heard)
 
     def _version(self) -> Version:
@@ -239,7 +257,7 @@ class Loop:
         for one in self._asked:
             one.heard = {}
         if version.step is Step.SETTLED:
-            self.directory.clear_exports()
+            self._untidy = True
             self.directory.clear_answers()
             if version.note.request:
                 self.directory.answer(
@@ -260,6 +278,9 @@ class Loop:
         for request in list(self.directory.requests()):
             if isinstance(request, Answer):
                 self.directory.answer(request)
+            elif isinstance(request.edit, Heat):
+                # Hot keys have steps of their own.
+                continue
             elif self._answered(version, request):
                 return True
         return False
@@ -303,10 +324,71 @@ class Loop:
             return
         asked.served = verdict.at
         try:
+            if isinstance(verdict.edit, Heat):
+                raise ControlError(
+                    "the policy asks for hot keys", hint="let it have an attribute heats = True"
+                )
             self._start(version, verdict.edit, by=asked.policy.name, why=verdict.why)
         except ControlError as error:
             why = f"refused: {error.what}" + (f"; {error.hint}" if error.hint else "")
             asked.log.append(Verdict(why=why, at=verdict.at))
+
+    # -- hot keys ---------------------------------------------------------------------------------
+
+    def _step_keys(
+        self, version: Version, progress: Progress, interval: float, heard: Sequence[Heard]
+    ) -> None:
+        """Let keys become hot or cool, and go on with those that do."""
+        if version.step not in OPEN_STEPS or not confirmed(version, heard):
+            return
+        wish = self._wish(version, progress, interval)
+        following = next_keys(version, heard, wish, self._tree, self._clock())
+        if following is None:
+            return
+        following.validate(self._tree, f"version {following.version}")
+        self.directory.publish(following)
+        self._published = following
+        self._untidy = True
+
+    def _wish(self, version: Version, progress: Progress, interval: float) -> Heat | None:
+        """What was asked for by hand, and what policies want."""
+        found: list[Heat] = []
+        for request in list(self.directory.requests()):
+            if isinstance(request, Answer) or not isinstance(request.edit, Heat):
+                continue
+            answer = Answer(request=request.id, state="done", change=version.note.change)
+            try:
+                check_wish(version, request.edit, self._tree)
+                found.append(request.edit)
+            except ControlError as error:
+                answer = replace(answer, state="refused", what=error.what, hint=error.hint)
+            self.directory.answer(answer)
+        if any(_heats(one.policy) for one in self._asked):
+            decided = self._ask(self._moment(version, progress, interval), heating=True)
+            if decided is not None:
+                asked, verdict = decided
+                asked.served = verdict.at
+                try:
+                    if not isinstance(verdict.edit, Heat):
+                        raise ControlError("a policy with heats = True asks for hot keys only")
+                    check_wish(version, verdict.edit, self._tree)
+                    found.append(verdict.edit)
+                except ControlError as error:
+                    asked.log.append(Verdict(why=f"refused: {error.what}", at=verdict.at))
+        if not found:
+            return None
+        keys = {(one.join, one.key): one for wish in found for one in wish.keys}
+        cool = tuple(dict.fromkeys(pair for wish in found for pair in wish.cool))
+        return Heat(keys=tuple(keys.values()), cool=cool)
+
+    def _tidy(self, version: Version) -> None:
+        """Remove exported tuples, once every unit has those that it needs."""
+        under_way = any(
+            one.step in (HotStep.COPY, HotStep.TAKE) for table in version.joins for one in table.hot
+        )
+        if self._untidy and version.step is Step.SETTLED and not under_way:
+            self.directory.clear_exports()
+            self._untidy = False
 
     def _moment(self, version: Version, progress: Progress, interval: float) -> Moment:
         return Moment(
@@ -316,13 +398,17 @@ class Loop:
             loads=tuple(load_of(join, report) for join, report in progress.reports),
             holdings=holdings_of(version, self._tree),
             max_units=self.directory.require().max_units,
+            frequent=frequent_keys(version, progress.reports),
+            split=split_keys(version),
         )
 
-    def _ask(self, moment: Moment) -> tuple[_Asked, Verdict] | None:
+    def _ask(self, moment: Moment, *, heating: bool) -> tuple[_Asked, Verdict] | None:
         """What the policies that are due decide; of those that want a change, the one gets it that
         has been without one for longest, so that none keeps the others from theirs."""
         found: list[tuple[_Asked, Verdict]] = []
         for one in self._asked:
+            if _heats(one.policy) is not heating:
+                continue
             one.hear(moment)
             if moment.at - one.last < one.policy.every:
                 continue
@@ -377,6 +463,7 @@ class Loop:
                     for one in heard
                     if (one.join, one.stage, one.unit) in leaving
                 ],
+                "hot": gain(progress.reports),
                 "problem": "",
                 "samples": list(self._samples),
             }
@@ -409,8 +496,19 @@ class _Noting:
         return True
 
 
+def _heats(policy: Policy) -> bool:
+    """Whether a policy decides about hot keys, and about nothing else."""
+    return bool(getattr(policy, "heats", False))
+
+
 def _check_together(policies: Sequence[Policy]) -> None:
     """Refuse policies of different kinds that would undo what the other does."""
+    if sum(map(_heats, policies)) > 1:
+        raise OptionError(
+            "two policies decide which keys are hot",
+            hint='let one of them do that: hot_keys="auto" has one of its own, with'
+            ' JoinOptions(hot_keys="watch") there is only yours',
+        )
     found = (policy.name for policy in policies if getattr(policy, "scales", False))
     scaling = list(dict.fromkeys(found))
     if len(scaling) > 1:
@@ -431,15 +529,20 @@ def _heard(join: int, report: dict[str, Any]) -> Heard:
         to_export=int(report["to_export"]),
         pending=bool(report["pending"]),
         transfers=tuple(read(Transfer, one) for one in report["transfers"]),
+        hot=tuple(read(KeyNews, one) for one in report.get("hot", ())),
     )
 
 
-def reports_in(texts: Iterable[str], control: str) -> tuple[tuple[int, dict[str, Any]], ...]:
-    """The reports of a batch that are of a control directory's joins, each once: a stage that Spark
-    ran again reports again."""
-    found: dict[tuple[int, int, int], dict[str, Any]] = {}
+def reports_of(texts: Iterable[str]) -> dict[str, tuple[tuple[int, dict[str, Any]], ...]]:
+    """The reports of a batch by the control directories of their joins, each once: a stage that
+    Spark ran again reports again."""
+    found: dict[str, dict[tuple[int, int, int], dict[str, Any]]] = {}
     for text in texts:
         report = json.loads(text)
-        if report.get("control") == control:
-            found[report["join"], report["stage"], report["unit"]] = report
-    return tuple((place[0], report) for place, report in sorted(found.items()))
+        if report.get("control"):
+            place = report["join"], report["stage"], report["unit"]
+            found.setdefault(report["control"], {})[place] = report
+    return {
+        control: tuple((place[0], report) for place, report in sorted(some.items()))
+        for control, some in found.items()
+    }

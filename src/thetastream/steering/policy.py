@@ -88,6 +88,46 @@ class Holding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FrequentKey:
+    """A key that came often in recent batches, as the units' predictors estimate it.
+
+    >>> ts.FrequentKey(stream="orders", key=7, share=0.25).share
+    0.25
+    """
+
+    stream: str
+    key: int
+    """The 64-bit code by which tuples are routed."""
+    share: float
+    """Its rows in this stream, out of those of both streams of the join."""
+    join: int = 0
+    shown: str = ""
+    """Its value as people read it, if that is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitKey:
+    """A key that is hot, or was so and is not drained yet.
+
+    >>> ts.SplitKey(stream="orders", key=7, step="hot", units=(0, 1), share=0.25).units
+    (0, 1)
+    """
+
+    stream: str
+    """The stream that is divided among the units; the other one's tuples are copied to them."""
+    key: int
+    step: str
+    """`copy`, `take`, `hot`, `cooling` or `drop`."""
+    units: tuple[int, ...]
+    share: float
+    """Its share of the rows when it was last decided about."""
+    join: int = 0
+    shown: str = ""
+    since: float = 0.0
+    """Seconds since 1970."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Moment:
     """What a policy is asked about: a batch that is committed.
 
@@ -106,6 +146,10 @@ class Moment:
     max_units: int
     usages: tuple[Usage, ...] = ()
     """The units since this policy was last asked, or since the tables last changed."""
+    frequent: tuple[FrequentKey, ...] | None = None
+    """The frequent keys of all joins; None if some units have not told theirs."""
+    split: tuple[SplitKey, ...] = ()
+    """The keys that have places of their own."""
 
     @property
     def units(self) -> int:

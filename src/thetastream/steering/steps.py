@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from thetastream.engine.protocol import KeyNews
 from thetastream.spec import JoinTree, Store
 from thetastream.steering.version import Note, Version
 from thetastream.topology.live import Live, Step, Transfer
@@ -29,6 +30,8 @@ class Heard:
     pending: bool = False
     """Whether it has aggregates that it has not sent yet."""
     transfers: tuple[Transfer, ...] = ()
+    hot: tuple[KeyNews, ...] = ()
+    """The hot keys that it is a place of."""
 
 
 Lines = tuple[tuple[int, ...], ...]

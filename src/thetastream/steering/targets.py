@@ -1,20 +1,32 @@
-"""Where groups are to be for an edit, and the first step towards that."""
+"""Where groups are to be for an edit, and the first step towards that.
+
+The groups of hot keys stay where they are, and the units of hot keys stay in use.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from thetastream.errors import ControlError
 from thetastream.spec import JoinTree, Routing, Store, StreamSpec
-from thetastream.steering.edits import Edit, Move, Moves, Scale
+from thetastream.steering.edits import Heat, Move, Moves, Scale
 from thetastream.steering.steps import Lines, Place, Target, announce
 from thetastream.steering.version import Note, Version
+from thetastream.topology.hot import hot_groups, hot_units
 from thetastream.topology.table import Placement
 
+Placed = Scale | Move | Moves
+"""Edits that are about the places of groups."""
 
-def start(version: Version, edit: Edit, tree: JoinTree, note: Note, at: float) -> Version | None:
+
+def start(
+    version: Version, edit: Placed | Heat, tree: JoinTree, note: Note, at: float
+) -> Version | None:
     """The first step towards what an edit asks for; None if that is so already."""
+    if isinstance(edit, Heat):
+        raise TypeError("hot keys have steps of their own")
     targets = targets_of(version, edit, tree)
     if not targets:
         return None
@@ -24,7 +36,7 @@ def start(version: Version, edit: Edit, tree: JoinTree, note: Note, at: float) -
     return found
 
 
-def targets_of(version: Version, edit: Edit, tree: JoinTree) -> dict[Place, Target]:
+def targets_of(version: Version, edit: Placed, tree: JoinTree) -> dict[Place, Target]:
     """Where groups are to be, for the stores that change."""
     wanted = (
         _scaled_stores(version, edit, tree)
@@ -43,7 +55,8 @@ def _scaled_stores(
         units = edit.units if named is None else named.get(described.name)
         if isinstance(units, int):
             routing = version.joins[place[0]].made.routing
-            target = _scaled(edit, units, placement, routing, version, described.name)
+            pinned = _pinned(version, tree, place[0])
+            target = _scaled(edit, units, placement, routing, version, described.name, pinned)
             yield place, placement, target
 
 
@@ -67,7 +80,20 @@ def _moved_stores(
                 if isinstance(edit, Moves)
                 else version.joins[place[0]].active(place[1])
             )
-            yield place, placement, _moved(mine, units, placement, store, version, place)
+            pinned = _pinned(version, tree, place[0])
+            yield place, placement, _moved(mine, units, placement, store, version, place, pinned)
+
+
+class _Pinned(NamedTuple):
+    """What hot keys need to stay as it is."""
+
+    groups: frozenset[int]
+    units: frozenset[int]
+
+
+def _pinned(version: Version, tree: JoinTree, join: int) -> _Pinned:
+    table = version.joins[join]
+    return _Pinned(hot_groups(table, tree.steps[join].spec), hot_units(table))
 
 
 def _concerns(move: Move, place: Place, name: str) -> bool:
@@ -138,13 +164,20 @@ def _moved(
     store: Store,
     version: Version,
     place: Place,
+    pinned: _Pinned,
 ) -> Target:
-    """The store with all of the moves; `units` may have groups."""
+    """The store with all of the moves, but for those of hot keys' groups; `units` may have
+    groups."""
     groups = store.group_by.groups
     used = sorted({placement.lines[line] for line in placement.assigned})
     contrand = version.joins[place[0]].made.routing is Routing.CONTRAND
     lines = [placement.lines[one] for one in placement.assigned]
     seen: set[int] = set()
+    if pinned.groups.issuperset(group for move in moves for group in move.groups):
+        raise ControlError(
+            "groups of hot keys stay where they are",
+            hint="move other groups, or wait until the keys have cooled; status() lists them",
+        )
     for move in moves:
         wrong = [group for group in move.groups if not 0 <= group < groups]
         if wrong:
@@ -168,7 +201,8 @@ def _moved(
             )
         seen.update(move.groups)
         for group in move.groups:
-            lines[group] = line
+            if group not in pinned.groups:
+                lines[group] = line
     return _target(lines)
 
 
@@ -191,7 +225,13 @@ def _target(lines: Sequence[tuple[int, ...]]) -> Target:
 
 
 def _scaled(
-    edit: Scale, units: int, placement: Placement, routing: Routing, version: Version, name: str
+    edit: Scale,
+    units: int,
+    placement: Placement,
+    routing: Routing,
+    version: Version,
+    name: str,
+    pinned: _Pinned,
 ) -> Target:
     most = version.max_units
     if units > most:
@@ -207,19 +247,27 @@ def _scaled(
         raise ControlError(
             f"topology {routing.value!r} has no subgroups", hint="leave out the subgroup"
         )
-    return _dealt([line[0] for line in lines], units, most)
+    if len(pinned.units) > units:
+        raise ControlError(
+            f"{units} units for {name} are fewer than the {len(pinned.units)} that hot keys have",
+            hint="wait until these keys have cooled: status() lists them",
+        )
+    return _dealt([line[0] for line in lines], units, most, pinned)
 
 
-def _dealt(holders: Sequence[int], units: int, most: int) -> Target:
+def _dealt(holders: Sequence[int], units: int, most: int, pinned: _Pinned) -> Target:
     """Even shares of the groups, of which as few as possible change their unit."""
-    chosen = _chosen(sorted(set(holders)), units, most)
+    chosen = _chosen(sorted(set(holders)), units, most, pinned.units)
     shares = {
         unit: (place + 1) * len(holders) // units - place * len(holders) // units
         for place, unit in enumerate(chosen)
     }
-    kept: Counter[int] = Counter()
+    kept = Counter(holders[group] for group in pinned.groups)
     found: list[int | None] = []
-    for unit in holders:
+    for group, unit in enumerate(holders):
+        if group in pinned.groups:
+            found.append(unit)
+            continue
         # The first groups of a unit stay, so that what it gives is in few pieces.
         stays = kept[unit] < shares.get(unit, 0)
         kept[unit] += stays
@@ -228,8 +276,10 @@ def _dealt(holders: Sequence[int], units: int, most: int) -> Target:
     return _target([(next(free) if unit is None else unit,) for unit in found])
 
 
-def _chosen(known: Sequence[int], units: int, most: int) -> list[int]:
-    """So many units: those that are there, the lowest free numbers, without the highest ones."""
+def _chosen(known: Sequence[int], units: int, most: int, needed: frozenset[int]) -> list[int]:
+    """So many units: those that are there, the lowest free numbers, without the highest ones that
+    are not needed."""
+    known = sorted(known, key=lambda unit: (unit not in needed, unit))
     free = (unit for unit in range(most) if unit not in known)
     more = [next(free) for _ in range(units - len(known))]
     return sorted([*known[:units], *more])

@@ -14,11 +14,14 @@ import numpy as np
 from thetastream.errors import ControlError, ThetastreamError
 from thetastream.spec import JoinSpec, JoinTree, RoutingSpec
 from thetastream.spec.codec import read
+from thetastream.topology.hot import HotKey
 from thetastream.topology.live import Live, Step, Transfer
 from thetastream.topology.makers import make
 from thetastream.topology.table import Placement, Table
 
 FORMAT = 1
+HOT_FORMAT = 2
+"""With hot keys: a release that knows none must not route by it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +63,7 @@ class Version:
     def to_json(self) -> dict[str, Any]:
         """All that it says, but for its checksum."""
         return {
-            "format": FORMAT,
+            "format": HOT_FORMAT if any(table.hot for table in self.joins) else FORMAT,
             "control": self.control,
             "version": self.version,
             "previous": self.previous,
@@ -83,8 +86,11 @@ class Version:
         """The version that `to_text` wrote; `where` it was read, for errors."""
         try:
             raw: dict[str, Any] = json.loads(text)
-            if raw["format"] != FORMAT:
-                raise _refused(where, f"it has format {raw['format']}; this release reads {FORMAT}")
+            if raw["format"] not in (FORMAT, HOT_FORMAT):
+                raise _refused(
+                    where,
+                    f"it has format {raw['format']}; this release reads {FORMAT} and {HOT_FORMAT}",
+                )
             checksum = raw.pop("checksum")
             if checksum != _checksum(raw):
                 raise _refused(where, "its checksum is not that of its content")
@@ -188,6 +194,7 @@ def _digest(checksum: str) -> int:
 def _join_to_json(table: Table) -> dict[str, Any]:
     live = table.live
     since = live.since if live is not None else _all_since(table)
+    hot = {"hot": [asdict(one) for one in table.hot]} if table.hot else {}
     return {
         "routing": asdict(table.made),
         "stages": [
@@ -195,6 +202,7 @@ def _join_to_json(table: Table) -> dict[str, Any]:
             for units, placements in zip(since, table.stages, strict=True)
         ],
         "transfers": [asdict(one) for one in (live.transfers if live is not None else ())],
+        **hot,
     }
 
 
@@ -212,6 +220,7 @@ def _join_from_json(raw: dict[str, Any]) -> Table:
         tuple(tuple(_placement_from_json(one) for one in stage["stores"]) for stage in stages),
         read(RoutingSpec, raw["routing"]),
         live=live,
+        hot=tuple(read(HotKey, one) for one in raw.get("hot", [])),
     )
 
 

@@ -25,7 +25,7 @@ from thetastream.engine.protocol import Report
 from thetastream.engine.runner import Place, Runner, UnitState
 from thetastream.options import JoinOptions
 from thetastream.planner import Plan, parse_duration, plan_join
-from thetastream.spec import JoinSpec, result_column
+from thetastream.spec import JoinSpec, SketchOptions, Stage, Store, result_column
 from thetastream.spec.codec import to_json
 from thetastream.spec.tree import Step, read_step
 from thetastream.testing.duck import DuckAnalyst, DuckJoin, column_specs, query, to_duckdb
@@ -76,11 +76,26 @@ Script = Sequence[Batch | Sentinel]
 class InProcess:
     """A plan that takes batches."""
 
-    def __init__(self, plan: Plan, *, chunk_rows: int = 1 << 16, hashes: int | None = None) -> None:
-        self.plan = plan
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        chunk_rows: int = 1 << 16,
+        hashes: int | None = None,
+        groups: int | None = None,
+    ) -> None:
+        """`groups`: so many in each store, instead of the usual thousands, which take their time
+        where tables change."""
+        self.plan = plan if groups is None else _with_groups(plan, groups)
         self._chunk_rows = chunk_rows
         self._hashes = hashes
+        self._sketch: SketchOptions | None = None
         self.runners = self._new_runners()
+
+    def predict(self, sketch: SketchOptions | None) -> None:
+        """Let the units look for hot keys from now on, or no longer."""
+        self._sketch = sketch
+        self.restart()
 
     @property
     def spec(self) -> JoinSpec:
@@ -115,7 +130,8 @@ class InProcess:
     def new_runner(self, step: Step) -> Runner:
         """What carries out one join of the plan."""
         table = make(step.spec, step.routing)
-        return Runner(step.spec, table, chunk_rows=self._chunk_rows, validate=True)
+        rows, sketch = self._chunk_rows, self._sketch
+        return Runner(step.spec, table, chunk_rows=rows, validate=True, sketch=sketch)
 
     def results(self, step: Batch, pieces: int = 1) -> pa.Table:
         """The results of a batch, or views; each stream arrives in so many Arrow batches."""
@@ -184,6 +200,21 @@ class InProcess:
                 yield self.results(step, pieces)
 
 
+def _with_groups(plan: Plan, groups: int) -> Plan:
+    """The plan with another number of groups."""
+
+    def store(one: Store) -> Store:
+        return replace(one, group_by=replace(one.group_by, groups=groups))
+
+    def stage(one: Stage) -> Stage:
+        return replace(one, stores=tuple(map(store, one.stores)))
+
+    def step(one: Step) -> Step:
+        return replace(one, spec=replace(one.spec, stages=tuple(map(stage, one.spec.stages))))
+
+    return replace(plan, tree=replace(plan.tree, steps=tuple(map(step, plan.tree.steps))))
+
+
 class InProcessJoin(InProcess):
     """A join on a predicate, of streams that are called r, s, t, ... unless named."""
 
@@ -198,6 +229,7 @@ class InProcessJoin(InProcess):
         options: JoinOptions | None = None,
         chunk_rows: int = 1 << 16,
         hashes: int | None = None,
+        groups: int | None = None,
     ) -> None:
         named = dict(zip(names or stream_names(len(schemas)), schemas, strict=True))
         plan = plan_join(
@@ -209,7 +241,7 @@ class InProcessJoin(InProcess):
             analyst=DuckAnalyst(named),
             fixed_zone=True,
         )
-        super().__init__(plan, chunk_rows=chunk_rows, hashes=hashes)
+        super().__init__(plan, chunk_rows=chunk_rows, hashes=hashes, groups=groups)
 
     def batch(self, step: Batch, *, pieces: int = 1) -> list[Row]:
         """The result rows of a batch."""

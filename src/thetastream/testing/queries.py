@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from thetastream.options import JoinOptions
-from thetastream.planner import QueryPlan, parse_query, plan_query
+from thetastream.planner import QueryPlan, SiteFacts, parse_query, plan_query
+from thetastream.spec import ColumnSpec
 from thetastream.testing.duck import DuckAnalyst, column_specs, query, to_duckdb
 from thetastream.testing.inprocess import NAMES, Batch, InProcess, Row, Script, on_time, rows_in
 
@@ -24,14 +25,20 @@ class InProcessQuery(InProcess):
         *,
         time: Mapping[str, str | None] | None = None,
         options: JoinOptions | None = None,
+        sites: Mapping[str, SiteFacts] | None = None,
+        hidden: ColumnSpec | None = None,
         chunk_rows: int = 1 << 16,
         hashes: int | None = None,
+        groups: int | None = None,
     ) -> None:
-        read = parse_query(
-            text,
-            {name: column_specs(schema) for name, schema in schemas.items()},
-            case_sensitive=False,
-        )
+        """`sites`: the streams that are at sites; `hidden`: a column that these have besides."""
+        beside = [] if hidden is None else [hidden]
+        specs = {
+            name: [*column_specs(schema), *(beside if name in (sites or {}) else [])]
+            for name, schema in schemas.items()
+        }
+        names = frozenset(spec.name for spec in beside)
+        read = parse_query(text, specs, case_sensitive=False, hidden=dict.fromkeys(specs, names))
         self.streams = [relation.stream for relation in read.relations]
         aliases = {one.alias: one.stream for one in read.relations}
         self.query: QueryPlan = plan_query(
@@ -40,8 +47,13 @@ class InProcessQuery(InProcess):
             options=options or JoinOptions(),
             analyst=DuckAnalyst({alias: schemas[stream] for alias, stream in aliases.items()}),
             fixed_zone=True,
+            sites={
+                alias: sites[stream]
+                for alias, stream in aliases.items()
+                if sites is not None and stream in sites
+            },
         )
-        super().__init__(self.query.join, chunk_rows=chunk_rows, hashes=hashes)
+        super().__init__(self.query.join, chunk_rows=chunk_rows, hashes=hashes, groups=groups)
         self.out: list[pa.RecordBatch] = []
 
     def batch(self, inputs: Sequence[pa.Table], watermark: int | None) -> None:

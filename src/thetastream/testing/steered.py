@@ -18,12 +18,12 @@ import pyarrow as pa
 from thetastream.engine.manifest import followed_version
 from thetastream.engine.protocol import Report
 from thetastream.engine.runner import Place, UnitState
-from thetastream.spec import JoinTree
+from thetastream.spec import JoinTree, SketchOptions
 from thetastream.steering.directory import Directory
-from thetastream.steering.edits import Edit, Move, Moves, Scale
+from thetastream.steering.edits import Edit, Heat, HotWish, Move, Moves, Scale
 from thetastream.steering.files import Files
 from thetastream.steering.lease import SECONDS
-from thetastream.steering.loop import Loop, Progress, reports_in
+from thetastream.steering.loop import Loop, Progress, reports_of
 from thetastream.steering.policy import Policy
 from thetastream.steering.version import Version
 from thetastream.testing.inprocess import Batch, InProcess
@@ -69,10 +69,13 @@ class Steering:
         files: Files | None = None,
         cpu: Callable[[Report], float] | None = None,
         seconds: float = 10.0,
+        sketch: SketchOptions | None = None,
     ) -> None:
         """`files`: those of the control directory, in memory by default; `cpu`: the seconds of CPU
         time that a report is to tell of, instead of those that were measured; `seconds`: from one
-        batch to the next."""
+        batch to the next; `sketch`: the size of the units' predictors of hot keys."""
+        if sketch is not None:
+            running.predict(sketch)
         self.running = running
         self.tree: JoinTree = running.plan.tree
         self.files: Files = MemoryFiles() if files is None else files
@@ -151,7 +154,7 @@ class Steering:
                 at=self.now,
                 rows_in=sum(table.num_rows for table in step.tables),
                 seconds=1.0,
-                reports=reports_in(texts, self.control),
+                reports=reports_of(texts).get(self.control, ()),
             )
         )
 
@@ -169,9 +172,29 @@ def _newest(state: Mapping[Place, UnitState]) -> int:
     return max((followed_version(unit.manifest) for unit in state.values()), default=0)
 
 
+def random_heat(
+    random: np.random.Generator, version: Version, tree: JoinTree, codes: list[tuple[int, int]]
+) -> Heat:
+    """Some keys of these, given with the numbers of their joins, become hot, and others cool."""
+    some = [codes[place] for place in random.permutation(len(codes))[: int(random.integers(1, 4))]]
+    wishes = tuple(
+        HotWish(
+            join=join,
+            stream=str(random.choice([stream.name for stream in tree.steps[join].spec.streams])),
+            key=key,
+            units=int(random.integers(2, 4)),
+            prefer=tuple(random.permutation(version.max_units).tolist()),
+        )
+        for join, key in some
+    )
+    listed = [(join, one.key) for join, table in enumerate(version.joins) for one in table.hot]
+    cool = tuple(one for one in listed if one not in some and random.random() < 0.5)
+    return Heat(keys=wishes, cool=cool)
+
+
 def random_edit(random: np.random.Generator, version: Version, names: list[str]) -> Edit:
     """Some edit, not always one that can be met."""
-
+    count = len(version.joins[0].stages[0][0].assigned)
     drain = str(random.choice(["auto", "auto", "move"]))
     if random.random() < 0.6:
         units = int(random.integers(1, version.max_units + 1))
@@ -179,12 +202,12 @@ def random_edit(random: np.random.Generator, version: Version, names: list[str])
             return Scale(units={str(random.choice(names)): units}, drain=drain)
         return Scale(units=units, drain=drain)
     if random.random() < 0.4:
-        cuts = sorted({int(cut) for cut in random.integers(0, 5041, 6)})
+        cuts = sorted({int(cut) for cut in random.integers(0, count + 1, 6)})
         pieces = [range(a, b) for a, b in pairwise(cuts)]
         some = tuple(_move(random, version, names, piece) for piece in pieces)
         return Moves(moves=some, drain=drain)
-    first = int(random.integers(0, 5000))
-    groups = range(first, min(5040, first + int(random.integers(1, 1500))))
+    first = int(random.integers(0, count))
+    groups = range(first, min(count, first + 1 + int(random.integers(0, count // 3))))
     return replace(_move(random, version, names, groups), drain=drain)
 
 

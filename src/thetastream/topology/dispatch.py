@@ -18,7 +18,9 @@ from thetastream.index.encoding import Bools, Int64s
 from thetastream.index.part import Tuples
 from thetastream.spec import JoinSpec, Stage
 from thetastream.topology.groups import group_of, reached, spread
-from thetastream.topology.table import Copies, Lines, Table
+from thetastream.topology.hot import KeyRoutes
+from thetastream.topology.lines import Lines
+from thetastream.topology.table import Copies, Table
 
 Units = npt.NDArray[np.int16]
 Roles = np.uint8 | npt.NDArray[np.uint8]
@@ -117,6 +119,7 @@ class Dispatcher:
         self._stream = stream
         self._copies = table.copies
         self._placements = table.stages[stage.number]
+        self._hot = KeyRoutes.of(table, spec, stream)
 
     def dispatch(self, batch: pa.RecordBatch) -> Iterator[Pack]:
         """The packs of a batch."""
@@ -130,6 +133,36 @@ class Dispatcher:
         self, tuples: Tuples, batch: pa.RecordBatch
     ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         """The rows of a batch, which has these tuples, for each unit and role."""
+        if self._hot is None:
+            yield from self._cut_cold(tuples, batch)
+            return
+        places = self._hot.places(tuples.keys)
+        hot, cold = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
+        if len(hot) == 0:
+            yield from self._cut_cold(tuples, batch)
+            return
+        if len(cold):
+            yield from self._cut_cold(tuples.take(cold), batch.take(pa.array(cold)))
+        routes = self._hot_routes(self._hot, tuples.take(hot), places[hot])
+        yield from _cut(routes, batch.take(pa.array(hot)))
+
+    def _hot_routes(self, hot: KeyRoutes, tuples: Tuples, places: Int64s) -> _Routes:
+        """Tuples of hot keys, whose places among these are given."""
+        routes = _Routes(len(tuples))
+        visits = visit(1 - self._stream)
+        split = hot.is_split[places]
+        if split.any():
+            chosen = hot.lines.chosen(places, spread(tuples))
+            routes.add(np.where(split, chosen, np.int16(-1)), STORE | HOME | visits)
+        if not split.all():
+            routes.add(np.where(split, np.int16(-1), hot.bases[places]), HOME)
+            _add_lines(routes, hot.lines, places, STORE | visits, ~split)
+        return routes
+
+    def _cut_cold(
+        self, tuples: Tuples, batch: pa.RecordBatch
+    ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """The same for tuples whose keys are like any other."""
         routes = self._routes(tuples, widely=False)
         if routes.wide is None:
             yield from _cut(routes, batch)

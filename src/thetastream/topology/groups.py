@@ -87,9 +87,14 @@ def _by_key(tuples: Tuples, key: int, groups: int) -> Int64s:
     """The groups of keys: a tuple is mostly stored by the key with which it visits as well."""
     name = ("groups of a key", key, groups)
     if name not in tuples.memo:
-        tuples.memo[name] = scaled(dealt(tuples.keys[key]), groups)
+        tuples.memo[name] = groups_of_keys(tuples.keys[key], groups)
     found: Int64s = tuples.memo[name]
     return found
+
+
+def groups_of_keys(codes: Int64s, groups: int) -> Int64s:
+    """The group of each key, where tuples are grouped by it."""
+    return scaled(dealt(codes), groups)
 
 
 def spread(tuples: Tuples) -> Int64s:

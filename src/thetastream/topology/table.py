@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from thetastream.errors import OptionError
-from thetastream.index.encoding import Int64s
 from thetastream.spec import GroupBy, JoinSpec, RoutingSpec, Store
+from thetastream.topology.hot import HotKey, check_hot
+from thetastream.topology.lines import Lines
 from thetastream.topology.live import Live, Step
 
 MAX_UNITS = int(np.iinfo(np.int16).max)
@@ -33,38 +33,6 @@ class Copies(enum.StrEnum):
     """In each of these units, and any two lines of the two stores have one unit in common."""
     EVERYWHERE = "everywhere"
     """In one of these units, and every line has all units."""
-
-
-class Lines:
-    """For each group a line of units, for lookups."""
-
-    def __init__(self, lines: LinesOfUnits, chosen: tuple[int, ...]) -> None:
-        self.of = np.array(chosen, dtype=np.int64)
-        """The line of each group."""
-        self.sizes = np.array([len(line) for line in lines], dtype=np.int64)
-        """The number of units in each line."""
-        self.starts: Int64s = np.cumsum(self.sizes) - self.sizes
-        """Where each line begins among the `members`."""
-        self.members: npt.NDArray[np.int16] = np.array(
-            [unit for line in lines for unit in line], dtype=np.int16
-        )
-        """The units of all lines, one after the other."""
-        used = set(chosen)
-        self.everywhere = tuple(sorted({unit for line in used for unit in lines[line]}))
-        """All units that are in a group's line."""
-        self.is_single = all(len(lines[line]) == 1 for line in used)
-        """Whether each group has one unit."""
-        self._firsts = self.members[self.starts[self.of]]
-
-    def firsts(self, groups: Int64s) -> npt.NDArray[np.int16]:
-        """The first unit of each group's line."""
-        return self._firsts[groups]
-
-    def chosen(self, groups: Int64s, spread: Int64s) -> npt.NDArray[np.int16]:
-        """One unit of each group's line, by a number for each tuple."""
-        lines = self.of[groups]
-        place = spread.view(np.uint64) % self.sizes[lines].view(np.uint64)
-        return self.members[self.starts[lines] + place.view(np.int64)]
 
 
 @dataclass(frozen=True)
@@ -117,6 +85,8 @@ class Table:
     """Where a tuple visits if every unit of a line stores it; None if one of them does."""
     live: Live | None = None
     """What makes it a version of a table that changes while the query runs."""
+    hot: tuple[HotKey, ...] = ()
+    """Keys that have places of their own, in the order of their codes."""
 
     @property
     def version(self) -> int:
@@ -159,6 +129,7 @@ class Table:
                 _check_copies(self.copies, placements)
         if self.live is not None:
             self._check_live(spec, self.live)
+        check_hot(self, spec)
 
     def _check_live(self, spec: JoinSpec, live: Live) -> None:
         if self.copies is not None:

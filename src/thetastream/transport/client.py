@@ -190,15 +190,16 @@ class SiteClient:
         where: object = None,
         compression: str | None = "lz4",
         id: str | None = None,
+        schema: pa.Schema | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Chosen columns of the tuples from `start` up to `stop` that a filter keeps.
 
         Their numbers are the first column. Every number of the range has been looked at when this
-        ends without an error.
+        ends without an error. Who gives both the stream's `id` and its `schema` saves a question.
         """
         if start == stop:
             return
-        schema, id = self._expected(stream, columns, id)
+        schema, id = self._expected(stream, columns, id, schema)
         # Numbers without gaps need not travel, unless there is nothing else.
         numbered = where is not None or columns == []
         expected = schema if numbered else pa.schema(list(schema)[1:])
@@ -231,10 +232,14 @@ class SiteClient:
         columns: list[str] | None = None,
         compression: str | None = "lz4",
         id: str | None = None,
+        schema: pa.Schema | None = None,
     ) -> pa.Table:
-        """The tuples with these numbers, each once, by ascending number."""
+        """The tuples with these numbers, each once, by ascending number.
+
+        Who gives both the stream's `id` and its `schema` saves a question.
+        """
         wanted = np.unique(np.asarray(numbers, dtype=np.int64))
-        schema, id = self._expected(stream, columns, id)
+        schema, id = self._expected(stream, columns, id, schema)
         patience = Patience(self._patience, self.address)
         found: list[pa.RecordBatch] = []
         while len(wanted):
@@ -403,9 +408,11 @@ class SiteClient:
             raise FailedError("the answer is not the one of a site", damaged=True) from None
 
     def _expected(
-        self, stream: str, columns: list[str] | None, id: str | None
+        self, stream: str, columns: list[str] | None, id: str | None, schema: pa.Schema | None
     ) -> tuple[pa.Schema, str]:
         """The schema that answers must have, and the stream's id."""
+        if id is not None and schema is not None:
+            return numbered_schema(chosen_schema(schema, columns)), id
         info = self.stream(stream, id=id)
         if info.schema is None:
             raise SiteRequestError(f"the stream {stream!r} has no tuples yet", hint="wait")

@@ -17,16 +17,15 @@ push = true
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from thetastream.durations import parse_duration
-from thetastream.errors import OptionError, WindowError
+from thetastream.errors import OptionError, WindowError, unknown_option
 from thetastream.sizes import parse_size
 from thetastream.transport.addresses import Address, read_secret, read_token
 from thetastream.transport.messages import Limits
@@ -171,7 +170,7 @@ class _Reader:
     def _limits(self) -> Limits:
         raw = self._table(self._raw, "limits")
         known = {item.name for item in dataclasses.fields(Limits)}
-        self._no_others(raw, tuple(sorted(known)), "[limits]")
+        self._no_others(raw, known, "[limits]")
         values = {}
         for name, value in raw.items():
             size = name.endswith("_bytes")
@@ -189,13 +188,9 @@ class _Reader:
     def _error(self, what: str, hint: str) -> OptionError:
         return OptionError(f"{self._file}: {what}", hint=hint)
 
-    def _no_others(self, raw: dict[str, Any], known: tuple[str, ...], where: str) -> None:
-        for name in raw:
-            if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else ""
-                names = f"the options are {', '.join(known)}"
-                raise self._error(f"{where} has no option {name!r}", hint or names)
+    def _no_others(self, raw: dict[str, Any], known: Iterable[str], where: str) -> None:
+        if wrong := unknown_option(raw, known, where):
+            raise self._error(*wrong)
 
     def _text(self, raw: dict[str, Any], name: str, where: str, *default: str) -> str:
         if name not in raw:

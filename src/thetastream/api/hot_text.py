@@ -1,0 +1,39 @@
+"""Hot keys as people read them, in the status of a query and in its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from thetastream.steering.policy import SplitKey
+
+HEAD: tuple[str, ...] = ("stream", "key", "step", "units", "share", "since (UTC)")
+SHOWN_KEYS = 20
+"""Keys that are listed."""
+
+
+def key_rows(keys: Iterable[SplitKey]) -> list[tuple[str, ...]]:
+    """A row for each key, the most frequent first."""
+    ranked = sorted(keys, key=lambda one: (-one.share, one.join, one.key))
+    return [
+        (
+            one.stream if one.join == 0 else f"{one.stream} (join {one.join})",
+            one.shown or str(one.key),
+            one.step,
+            ", ".join(map(str, one.units)),
+            f"{100 * one.share:.1f} %",
+            datetime.fromtimestamp(one.since, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+        )
+        for one in ranked[:SHOWN_KEYS]
+    ]
+
+
+def balance_note(balance: tuple[float, float] | None) -> list[str]:
+    """What splitting keys has gained."""
+    if balance is None:
+        return []
+    found, without = balance
+    return [
+        f"With hot keys the busiest unit has {found:.2f} times its share of the rows that look for"
+        f" partners; without, it would have {without:.2f} times its share."
+    ]
