@@ -273,7 +273,7 @@ def test_zeros_are_one_value() -> None:
         ("r.k < s.k", {"hot_values": (2**40,)}, "no value of"),
         ("r.p < s.p", {"hot_values": (Decimal("0.125"),)}, "no value of"),
         ("r.d < s.d", {"hot_values": ("2024-02-27",)}, "no value of"),
-        ("r.k = s.k", {}, 'topology="contrand", which spreads the rows'),
+        ("r.k = s.k", {}, 'hot_keys="auto" or topology="contrand", which spread'),
         ("r.k = s.k AND r.n < s.n", {}, "the predicate has an equality"),
         ("r.n < s.n OR r.k = s.k", {}, "no inequality and no band"),
     ],

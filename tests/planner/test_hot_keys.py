@@ -60,6 +60,7 @@ def test_joins_without_an_equality_of_a_tree_are_left_out() -> None:
     ("predicate", "streams", "says", "hint"),
     [
         ("r.n < s.n", 2, "no equality", 'topology="random"'),
+        ("r.n > s.n", 2, "no equality", '"stream-aware"'),
         ("abs(r.n - s.n) <= 1", 2, "no equality", 'topology="random"'),
         ("r.k = s.k AND s.k = t.k", 3, "three-way", 'scheme="tree"'),
     ],

@@ -18,7 +18,10 @@ def hot_keys_of(tree: JoinTree, options: JoinOptions) -> Decision:
     fitting = [number for number, reason in reasons.items() if not reason]
     if not fitting:
         reason = next(iter(reasons.values()))
-        hint = 'leave out hot_keys: topology="random" spreads any value evenly over the units'
+        hint = (
+            'leave out hot_keys: topology="random" spreads any value evenly over the units, and'
+            ' "stream-aware" also keeps the frequent values of an inequality or a band apart'
+        )
         if len(tree.steps[0].spec.streams) == 3:
             hint = 'leave out hot_keys, or use scheme="tree", whose two-way joins may have hot keys'
         raise OptionError(f"hot_keys is for equality joins of two streams: {reason}", hint=hint)

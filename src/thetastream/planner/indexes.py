@@ -40,7 +40,8 @@ def _check_values(order: SortOrder, stream: StreamSpec) -> None:
             f'index="stream-aware" is for inequalities and bands, and rows of {stream.name!r} are'
             " found by an equality",
             detail="sorted runs find the rows of an equal key without looking at any others",
-            hint='leave index "auto"; topology="contrand" spreads the rows of a frequent key',
+            hint='leave index "auto"; hot_keys="auto" or topology="contrand" spreads the rows of a'
+            " frequent key",
         )
     if order.range is None or order.range == stream.time:
         raise OptionError(

@@ -131,7 +131,7 @@ def _unfit(chosen: Routing, edge: Edge, band: Range | None) -> OptionError:
             f"topology={chosen.value!r} does not fit: the predicate has"
             f" {'an equality' if equal else 'no inequality and no band'}",
             detail="it keeps values apart that are frequent in the key of an inequality or a band",
-            hint='use topology="contrand", which spreads the rows of a frequent key'
+            hint='use hot_keys="auto" or topology="contrand", which spread rows of a frequent key'
             if equal
             else 'use topology="random" or "auto"',
         )
