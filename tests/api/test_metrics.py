@@ -158,6 +158,38 @@ def test_imbalance(rows: tuple[int, ...], imbalance: float | None, noted: bool) 
     assert any("times its share" in note for note in found.notes) is noted
 
 
+def test_measures_of_the_units() -> None:
+    found = metrics(
+        progress(
+            0,
+            report(0, row("a", 30, 1), results=5, updates=60, compared=900),
+            report(1, row("a", 10, 1), results=0, updates=10),
+            report(2, row("a", 20, 1), results=1, updates=20),
+        ),
+        progress(1),
+    )
+    assert (found[0].excess, found[0].gathered_from) == (10, 2)
+    assert found[0].updates_per_row == 1.5
+    assert found[0].units[0].compared == 900
+    assert (found[1].excess, found[1].gathered_from, found[1].updates_per_row) == (None, 0, None)
+    for text in (str(found), found._repr_html_()):
+        assert "rows of the busiest unit above the mean" in text
+        assert "2 of 3" in text
+        assert "1.50" in text
+        assert "batch 0" in text
+    assert "busiest" not in str(found[1:])
+
+
+def test_results_of_inner_joins_are_not_gathered() -> None:
+    observed = {
+        f"{OBSERVATION}_0a": [[report(0, row("c", 4, 1), results=7), report(1)]],
+        f"{INNER}_000_0c": [[report(n, row("a", 2, 1), results=9) for n in range(5)]],
+    }
+    found = metrics(progress(0, observed=observed))
+    assert found[0].gathered_from == 1
+    assert "1 of 2" in str(found)
+
+
 def test_what_to_do_about_an_imbalance_depends_on_the_join() -> None:
     band = metrics(progress(0, *loads(4000, 0)))
     assert "bucket_width" in band.notes[-1]

@@ -17,7 +17,9 @@ def case_of(name: str) -> cases.Case:
     return next(case for case in CASES if case.name == name)
 
 
-@pytest.mark.parametrize("name", ["equality", "skew", "band", "key-band", "inequality", "sum-10"])
+@pytest.mark.parametrize(
+    "name", ["equality", "skew", "band", "key-band", "inequality", "index-zipf", "sum-10"]
+)
 def test_generated_streams_have_the_results_they_promise(name: str, tmp_path: Path) -> None:
     case = case_of(name).scaled(rows=40_000, triggers=8, results=10.0)
     done = worker.in_duckdb(case, data.prepare(case, tmp_path))

@@ -19,6 +19,7 @@ from tests.fuzz.history_model import MILLISECOND, Model
 from tests.fuzz.history_play import Outcome, check
 from tests.fuzz.protocol import Budget, Failure, Progress, Summary
 from thetastream.errors import ThetastreamError
+from thetastream.testing import units_for
 
 SHRINKS = 30
 """Smaller histories that are tried to explain a failure."""
@@ -208,9 +209,12 @@ def _options(rng: random.Random, question: Question, count: int) -> dict[str, An
             fitting += ["hash", "contrand"]
         elif "band" in kinds:
             fitting += ["band"]
+        fitting += ["split", "broadcast", "multi-chained"]
         options["topology"] = rng.choice(fitting)
         if rng.random() < 0.3:
-            options["units"] = (rng.choice((1, 2)), rng.choice((1, 3)))
+            options["units"] = units_for(
+                options["topology"], (rng.choice((1, 2)), rng.choice((1, 3)))
+            )
     else:
         options["topology"] = rng.choice(("auto", "random"))
         options["full_history"] = True

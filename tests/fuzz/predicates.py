@@ -35,7 +35,10 @@ from tests.fuzz.trials import (
 )
 
 ZONES = ("UTC", "UTC", "Europe/Berlin", "America/Sao_Paulo", "+05:30")
-_TOPOLOGIES = ("auto", "auto", "hash", "contrand", "random", "band", "matrix")
+_TOPOLOGIES = (
+    *("auto", "auto", "hash", "contrand", "random", "band", "matrix"),
+    *("split", "broadcast", "multi-chained", "stream-aware", "stream-aware"),
+)
 _WITHINS = (("10 seconds", "10 seconds"), ("0 seconds", "1 day"), ("2 days", "1 hour"))
 
 

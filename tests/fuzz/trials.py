@@ -39,6 +39,7 @@ from thetastream.options import JoinOptions
 from thetastream.planner import Plan, parse_duration, plan_join
 from thetastream.spec import Step, carried_column
 from thetastream.spec.codec import from_json, to_json
+from thetastream.testing import units_for
 from thetastream.topology.makers import make
 
 
@@ -61,7 +62,7 @@ class Manner:
         """As the options of a join; a topology that does not fit is left out later."""
         return JoinOptions(
             topology=self.topology,  # type: ignore[arg-type]
-            units="auto" if self.units is None else self.units,
+            units="auto" if self.units is None else units_for(self.topology, self.units),
             chunk_rows=self.chunk_rows,
         )
 

@@ -68,7 +68,7 @@ def cold_rows(index: StreamAware, space: Space) -> list[tuple[int, ...]]:
     return list((Counter(rows_in(index, space)) - Counter(rows_in(index.hot, space))).elements())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     left=rows_of(small) | rows_of(wide),
     right=st.lists(rows_of(small) | rows_of(wide), min_size=1, max_size=8),
@@ -104,7 +104,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @example(  # what cools while it is carried away stays where it is until it is not any more
     history=[
         ([(0, 9)] * 8, 0, ""),

@@ -22,6 +22,7 @@ from thetastream.spec import (
     Equality,
     GroupBy,
     Grouping,
+    HotValues,
     JoinSpec,
     KeySpec,
     Meeting,
@@ -158,6 +159,9 @@ def test_which_tables_cover_which() -> None:
         {"routing": Routing.CONTRAND, "units": (2, 2), "subgroups": (3, 1)},
         {"routing": Routing.BROADCAST, "units": (2, 3)},
         {"routing": Routing.SPLIT, "units": (2, 3)},
+        {"routing": Routing.STREAM_AWARE, "units": (3, 2), "hot_units": 2},
+        {"routing": Routing.STREAM_AWARE, "units": (3, 3), "hot_units": -1},
+        {"routing": Routing.RANDOM, "units": (3, 3), "hot_units": 1},
         {"routing": Routing.MULTI_CHAINED, "units": (1, 2)},
     ],
 )
@@ -205,6 +209,10 @@ SHORT = replace(STAGE.stores[0], retention=Retention(keeps=5))
         lambda: GroupBy(kind=Grouping.BUCKET, key=1, width=0),
         lambda: GroupBy(kind=Grouping.KEY, key=1, width=2),
         lambda: Edge(streams=(1, 0)),
+        lambda: HotValues(key=0, codes=()),
+        lambda: HotValues(key=0, codes=(2, 1)),
+        lambda: replace(KEY, hot=HotValues(key=0, codes=(1,))),
+        lambda: replace(CONTENT, groups=9, hot=HotValues(key=0, codes=(1,))),
     ],
 )
 def test_a_spec_whose_parts_do_not_fit_is_refused(make_it: Any) -> None:

@@ -24,6 +24,7 @@ from thetastream.spec import (
     Equality,
     GroupBy,
     Grouping,
+    HotValues,
     JoinSpec,
     KeySpec,
     Range,
@@ -65,6 +66,7 @@ def spec_of(
     width: int | float = 2,
     kind: str = "bigint",
     encoding: Encoding = Encoding.INTEGER,
+    hot: HotValues | None = None,
 ) -> Routed:
     """Streams of an id, a key and a column that may be NULL."""
     streams = tuple(
@@ -85,7 +87,7 @@ def spec_of(
         equality=Equality(left=0, right=0) if equality else None,
         ranges=() if rule is None else (rule,),
     )
-    by = CONTENT
+    by = CONTENT if hot is None else dataclasses.replace(CONTENT, hot=hot)
     if routing.routing in (Routing.HASH, Routing.CONTRAND):
         by = GroupBy(kind=Grouping.KEY, key=0)
     if routing.routing is Routing.BAND:
@@ -218,6 +220,29 @@ def test_topologies_for_anything(
     check(spec, data[0], data[1], any_pair, pa.int64())
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    data=sides(keys),
+    size=st.tuples(st.integers(3, 7), st.integers(3, 7)),
+    hot_units=st.integers(0, 2),
+    hot=st.sets(keys, min_size=1, max_size=5),
+)
+def test_hot_values_apart(
+    data: list[list[list[Row]]], size: tuple[int, int], hot_units: int, hot: set[int]
+) -> None:
+    routed = spec_of(
+        RoutingSpec(routing=Routing.STREAM_AWARE, units=size, hot_units=hot_units),
+        hot=HotValues(key=0, codes=tuple(sorted(hot))),
+    )
+    check(routed, data[0], data[1], any_pair, pa.int64())
+    for stream, batches in enumerate(data):
+        found = placed(routed, stream, batches, pa.int64())
+        for name, key, *_ in (row for batch in batches for row in batch):
+            (unit,) = role_units(found[name], STORE)
+            if hot_units:
+                assert (unit >= size[stream] - hot_units) == (key in hot)
+
+
 def band(low: float, high: float, arithmetic: Arithmetic) -> Range:
     return Range(
         left=0,
@@ -315,6 +340,7 @@ def routings() -> list[RoutingSpec]:
         RoutingSpec(routing=Routing.BROADCAST, units=(1, 4)),
         RoutingSpec(routing=Routing.BROADCAST, units=(5, 1)),
         RoutingSpec(routing=Routing.MULTI_CHAINED, units=(3, 3)),
+        RoutingSpec(routing=Routing.STREAM_AWARE, units=(4, 5)),
     ]
 
 

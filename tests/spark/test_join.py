@@ -59,6 +59,11 @@ CASES = [
     ("r.price > s.price AND r.k = s.k", None, ts.JoinOptions(index="pim")),
     ("r.price > s.price AND r.k = s.k", None, ts.JoinOptions(topology="multi-chained", units=2)),
     ("abs(r.x - s.x) < 4", None, ts.JoinOptions(topology="broadcast", units=(1, 3))),
+    (
+        "abs(r.price - s.price) < 2",
+        None,
+        ts.JoinOptions(topology="stream-aware", units=3, hot_values=(float("nan"), -0.0, 7.0)),
+    ),
 ]
 
 

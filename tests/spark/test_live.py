@@ -139,6 +139,10 @@ def equality(streams: ts.Streams, options: ts.JoinOptions) -> DataFrame:
     return streams.join("r.k = s.k", within="1 minute", delay="1 minute", options=options)
 
 
+def inequality(streams: ts.Streams, options: ts.JoinOptions) -> DataFrame:
+    return streams.join("r.id < s.id", within="1 minute", delay="1 minute", options=options)
+
+
 EQUALITY = f"SELECT r.id, s.id FROM r, s WHERE r.k = s.k AND {WITHIN}"
 
 
@@ -354,6 +358,8 @@ def test_what_cannot_be_live(live: Live) -> None:
     for topology in ("matrix", "broadcast", "multi-chained"):
         with pytest.raises(ts.OptionError, match=f"topology='{topology}' keeps copies"):
             live.start(equality, topology=topology, units=2)
+    with pytest.raises(ts.OptionError, match="leave out hot_values"):
+        live.start(inequality, topology="stream-aware", units=3, hot_values=(1,))
     with pytest.raises(ts.OptionError, match="fewer than the 6 units"):
         live.start(equality, units=6)
     with pytest.raises(ts.OptionError, match="max_units is for joins"):

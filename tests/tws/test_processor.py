@@ -16,6 +16,7 @@ from tests.tws.playing import CACHE, ORIGIN, Query
 from thetastream.engine.manifest import FORMAT
 from thetastream.engine.runner import UnitState
 from thetastream.errors import CorruptRunError, FingerprintError, ManifestVersionError, StateError
+from thetastream.index import streamaware
 from thetastream.options import JoinOptions
 from thetastream.runtime import joiner, shipped
 from thetastream.runtime.cachefiles import cache_root
@@ -88,14 +89,26 @@ def test_each_case(number: int) -> None:
         assert multiset(Query(join, cache=cache, typed=typed).run(script)) == expected
 
 
-@pytest.mark.parametrize("index", ["extendible", "nested-loops", "pim"])
-def test_each_index(index: str) -> None:
+@pytest.mark.parametrize(
+    ("index", "predicate", "topology"),
+    [
+        ("extendible", "r.k = s.k", "hash"),
+        ("nested-loops", "r.k = s.k", "hash"),
+        ("pim", "r.k = s.k", "hash"),
+        ("stream-aware", "r.k <= s.k AND r.x > s.x", "stream-aware"),
+    ],
+)
+def test_each_index(
+    index: str, predicate: str, topology: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streamaware, "ENOUGH_ROWS", 4)
+    monkeypatch.setattr(streamaware, "HOT_SHARE", 0.15)
     script = script_of(MARKS, ROUGH)
-    expected = multiset(expected_rows("r.k = s.k", script, within="20 seconds", time=TIMES))
+    expected = multiset(expected_rows(predicate, script, within="20 seconds", time=TIMES))
     assert expected
     for cache, typed in ((CACHE, True), (0, False)):
         joiner._caches.clear()
-        join = planned("r.k = s.k", within="20 seconds", topology="hash", index=index)
+        join = planned(predicate, within="20 seconds", topology=topology, index=index)
         assert multiset(Query(join, cache=cache, typed=typed).run(script)) == expected
 
 

@@ -29,7 +29,8 @@ ENOUGH_ROWS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class HeavyKey:
-    """A frequent value of the equality's key, and how many rows of the batch have it.
+    """A frequent value of the equality's key, and how many rows of the batch have it. In a
+    stream-aware join, of the key of the inequality or the band.
 
     >>> ts.metrics(query)[0].heavy
     (HeavyKey(stream='orders', key='7', rows=3),)
@@ -95,6 +96,10 @@ class UnitLoad:
     """Stored rows that would now be stored in another unit."""
     join: int = 0
     """The number of its join in a tree, or of its stage in a chain of three streams."""
+    compared: int = 0
+    """Pairs of a probing and a stored tuple that the indexes looked at, and steps of searches."""
+    updates: int = 0
+    """Tuples that were written into indexes, once more with each merge."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +130,8 @@ class BatchMetrics:
     """What came of each stream, and up to which time; in the order of the join."""
     units: tuple[UnitLoad, ...]
     """Empty for a batch without rows, and when Spark did not deliver the reports."""
+    gathered_from: int = 0
+    """Units that the batch's results come from."""
 
     @property
     def rows_per_second(self) -> float:
@@ -157,6 +164,18 @@ class BatchMetrics:
         shares = _shares([self])
         return max((share.times for share in shares), default=None)
 
+    @property
+    def excess(self) -> float | None:
+        """Rows that the busiest unit got more than the mean of its join. None without rows."""
+        return max((share.excess for share in _shares([self])), default=None)
+
+    @property
+    def updates_per_row(self) -> float | None:
+        """How often a row was written into an index, on average: more than once if units keep
+        copies, and where runs are merged. None without rows."""
+        rows = sum(unit.rows_in for unit in self.units)
+        return sum(unit.updates for unit in self.units) / rows if rows else None
+
     def __str__(self) -> str:
         return str(Metrics([self]))
 
@@ -175,6 +194,9 @@ class Metrics(list[BatchMetrics]):
       stream  rows in  late    newest time (UTC)      watermark (UTC)
       orders        4     0  2026-01-01 00:00:03  2025-12-31 23:59:03
       rides         2     0  2026-01-01 00:00:01  2025-12-31 23:59:01
+    <BLANKLINE>
+    Units in batch 0
+      rows of the busiest unit above the mean ...
     <BLANKLINE>
     Most frequent keys
       stream  key  rows
@@ -196,6 +218,8 @@ class Metrics(list[BatchMetrics]):
             lines += ["", f"Streams in batch {self[-1].batch}"]
             rows = map(_stream_row, self[-1].streams)
             lines += text_table([_STREAMS_HEAD, *rows], right=len(_STREAMS_HEAD) - 1)
+        if self._work:
+            lines += ["", f"Units in batch {self._worked}", *text_table(self._work, right=1)]
         if self._heavy:
             lines += ["", "Most frequent keys", *text_table([_KEYS_HEAD, *self._heavy], right=1)]
         if self.notes:
@@ -208,10 +232,26 @@ class Metrics(list[BatchMetrics]):
         parts = [html_table(_HEAD, map(_batch_row, self[-SHOWN_BATCHES:]))]
         if self and self[-1].streams:
             parts.append(html_table(_STREAMS_HEAD, map(_stream_row, self[-1].streams)))
+        if self._work:
+            parts.append(html_table(("units", f"batch {self._worked}"), self._work))
         if self._heavy:
             parts.append(html_table(_KEYS_HEAD, self._heavy))
         parts += [f"<p>{html.escape(note)}</p>" for note in self.notes]
         return f"<div>{''.join(parts)}</div>"
+
+    @property
+    def _last(self) -> BatchMetrics | None:
+        """The newest batch whose units reported rows."""
+        return next((batch for batch in reversed(self) if batch.excess is not None), None)
+
+    @property
+    def _worked(self) -> int:
+        return -1 if self._last is None else self._last.batch
+
+    @property
+    def _work(self) -> list[tuple[str, ...]]:
+        """How the units shared that batch."""
+        return [] if self._last is None else _work_rows(self._last)
 
     @property
     def _heavy(self) -> list[tuple[str, ...]]:
@@ -267,6 +307,7 @@ def _batch(progress: StreamingQueryProgress, last: BatchMetrics | None) -> Batch
         newest=max((time for time in seen if time is not None), default=None),
         streams=streams,
         units=tuple(units),
+        gathered_from=sum(report.unit.results > 0 for report in reports if not report.inner),
     )
     if not units and last is not None:
         # No unit had a turn, so the state is what it was.
@@ -384,6 +425,10 @@ class _Share(NamedTuple):
     def times(self) -> float:
         return self.rows * self.units / self.total
 
+    @property
+    def excess(self) -> float:
+        return self.rows - self.total / self.units
+
 
 def _shares(batches: Iterable[BatchMetrics]) -> list[_Share]:
     """The busiest unit of each join, over some batches."""
@@ -414,7 +459,8 @@ def _balance_notes(batches: Sequence[BatchMetrics]) -> Iterator[str]:
         elif frequent:
             yield (
                 f"{note} there are few keys, or frequent ones such as {frequent[0].key!r} of"
-                f' {frequent[0].stream}. topology="contrand" spreads the rows of a key.'
+                f' {frequent[0].stream}. topology="contrand" spreads the rows of a key, and more'
+                " hot_units spread those of hot_values."
             )
         else:
             yield f"{note} use a smaller bucket_width to get more buckets, or fewer units."
@@ -479,6 +525,16 @@ def _batch_row(batch: BatchMetrics) -> tuple[str, ...]:
         "-" if batch.lag is None else f"{batch.lag:,.1f}",
         "-" if batch.imbalance is None else f"{batch.imbalance:.2f}",
     )
+
+
+def _work_rows(batch: BatchMetrics) -> list[tuple[str, ...]]:
+    # Of a tree, results come from the units of its last join.
+    units = Counter(unit.join for unit in batch.units)
+    return [
+        ("rows of the busiest unit above the mean", f"{batch.excess or 0:,.1f}"),
+        ("units that results come from", f"{batch.gathered_from} of {units[max(units)]}"),
+        ("index updates per row", f"{batch.updates_per_row or 0:.2f}"),
+    ]
 
 
 def _stream_row(stream: StreamLoad) -> tuple[str, ...]:

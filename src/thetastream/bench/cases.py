@@ -42,7 +42,11 @@ PAIRS = "pairs"
 """Three streams with intermediate results that are not packed."""
 CASCADE = "spark-cascade"
 """Spark's own joins one after the other, as far as it accepts them."""
-OWN = (OURS, LISTED, PLAIN, TREE, PAIRS)
+PIM = "pim"
+STREAM_AWARE = "stream-aware"
+NESTED_LOOPS = "nested-loops"
+"""The same join with another index than sorted runs."""
+OWN = (OURS, LISTED, PLAIN, TREE, PAIRS, PIM, STREAM_AWARE, NESTED_LOOPS)
 NATIVE = (OURS, SPARK_DEFAULT, SPARK_ROCKSDB)
 
 
@@ -238,6 +242,24 @@ CASES: tuple[Case, ...] = (
         # Every row meets every row of the window in one task: a trigger of a million rows would
         # take hours. A smaller trigger flatters the workaround, whose cost per row grows with it.
         cap=(WORKAROUND, 10_000),
+    ),
+    *(
+        replace(
+            EQUALITY,
+            name=f"index-{kind}",
+            title=f"Indexes on an inequality, {values} values, ten results per row",
+            data=data,
+            predicate="r.v > s.v",
+            duckdb="r.v > s.v",
+            contestants=(OURS, PIM, STREAM_AWARE, NESTED_LOOPS),
+            results=10.0,
+            # Every row looks at every stored row. A smaller trigger flatters it.
+            cap=(NESTED_LOOPS, 20_000),
+        )
+        for kind, values, data in (
+            ("uniform", "uniform", "inequality"),
+            ("zipf", "Zipf 1.5", "inequality_zipf"),
+        )
     ),
     replace(
         EQUALITY,

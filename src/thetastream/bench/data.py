@@ -28,6 +28,8 @@ from thetastream.workloads import (
 SEED = 20_260_101
 _SPREAD = 10
 """How far from its hot spot a position is, in either coordinate."""
+_VALUES, _EXPONENT = 1000, 1.5
+"""Of the skewed inequality join: its values, and how unequal their frequencies are."""
 _POPULAR = 0.375
 """With a fifth of the others, these make half of the packets go to a fifth of the spots."""
 LINEITEMS_PER_SCALE = 6_000_000
@@ -99,9 +101,35 @@ def _columns(case: Case) -> Columns:
             uniform_keys(rng, rows, 2**31),
             uniform_keys(rng, rows, INEQUALITY_DOMAIN) + (shift if side else 0),
         )
+    if case.data == "inequality_zipf":
+        return _frequent_values(share)
     if case.data in ("gps", "packets"):
         return _hot_spots(case)
     raise ValueError(f"no generator for {case.data}")
+
+
+def _frequent_values(share: float) -> Columns:
+    """A thousand values of r by Zipf's law, the most frequent ones largest; s is uniform and so far
+    above 0 that r > s in such a share of the pairs."""
+    zipf = Zipf(_VALUES, _EXPONENT)
+    values = (_VALUES - np.arange(_VALUES)) * (INEQUALITY_DOMAIN // _VALUES)
+
+    def smaller(shift: int) -> float:
+        below = np.clip((values - shift) / INEQUALITY_DOMAIN, 0, 1)
+        return float((zipf.shares() * below).sum())
+
+    low, high = -INEQUALITY_DOMAIN, INEQUALITY_DOMAIN
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if smaller(middle) > share else (low, middle)
+
+    def columns(rng: np.random.Generator, rows: int, side: int) -> tuple[Integers, Integers]:
+        k = uniform_keys(rng, rows, 2**31)
+        if side:
+            return k, uniform_keys(rng, rows, INEQUALITY_DOMAIN) + low
+        return k, values[zipf.draw(rng, rows)]
+
+    return columns
 
 
 def _hot_spots(case: Case) -> Columns:

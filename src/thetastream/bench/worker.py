@@ -145,6 +145,9 @@ _VARIANTS: dict[str, dict[str, Any]] = {
     cases.LISTED: {"aggregation": "enumerate"},
     cases.TREE: {"scheme": "tree"},
     cases.PAIRS: {"intermediate": "pairs"},
+    cases.PIM: {"index": "pim"},
+    cases.STREAM_AWARE: {"topology": "stream-aware"},
+    cases.NESTED_LOOPS: {"index": "nested-loops"},
 }
 
 

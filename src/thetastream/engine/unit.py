@@ -179,11 +179,11 @@ class Unit:
         if place is None:
             return
         index, space = self._indexes.store_of(stream)
-        order = self._stage.stores[place].order
+        store = self._stage.stores[place]
         for tuples in new.having(STORE):
             index.add(tuples, space)
         for tuples in new.having(HOME):
-            self._arrivals.keys(stream, tuples.sorted(order), order.equality)
+            self._arrivals.keys(stream, tuples.sorted(store.order), store.counted)
 
     # -- what they meet -------------------------------------------------------------------------
 

@@ -62,28 +62,36 @@ def hot_values(options: JoinOptions, number: int, key: KeySpec) -> HotValues | N
 
 
 def _code(value: Any, key: KeySpec) -> int:
-    kind = _ARROW.get(key.type)
-    if family(key.type) is Family.DECIMAL:
-        kind = pa.decimal128(*decimal_size(key.type))
-        if isinstance(value, float):
-            value = Decimal(repr(value))
-    if isinstance(value, bool) != (kind == pa.bool_()):
-        kind = None
-    if family(key.type) is Family.INTEGER and not isinstance(value, int):
-        # Arrow would cut off what is behind the point.
-        kind = None
-    if family(key.type) in (Family.TIMESTAMP, Family.TIMESTAMP_NTZ):
-        zoned = isinstance(value, datetime) and value.tzinfo is not None
-        if zoned != (family(key.type) is Family.TIMESTAMP):
-            kind = None
     try:
-        found = None if kind is None or value is None else pa.array([value], kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        found = None
-    if found is None:
+        found = pa.array([_plain(value, family(key.type))], _arrow_type(key.type))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise OptionError(
             f"hot_values has {value!r}, which is no value of {key.sql}, of type {key.type}",
             hint="name values of the key that the inequality or the band compares; times are"
             " datetimes with a time zone, as far as their column has one",
-        )
+        ) from error
     return int(encode(found, key.encoding.value)[0])
+
+
+def _arrow_type(name: str) -> pa.DataType:
+    if family(name) is Family.DECIMAL:
+        return pa.decimal128(*decimal_size(name))
+    if name not in _ARROW:
+        raise TypeError(f"nobody writes a value of type {name}")
+    return _ARROW[name]
+
+
+def _plain(value: Any, kind: Family) -> Any:
+    """The value as Arrow reads it; an error where Arrow would make another value of it."""
+    zoned = isinstance(value, datetime) and value.tzinfo is not None
+    if kind in (Family.TIMESTAMP, Family.TIMESTAMP_NTZ) and zoned != (kind is Family.TIMESTAMP):
+        raise TypeError("a time zone is missing, or there is none in the column")
+    if kind is Family.INTEGER and not isinstance(value, int):
+        raise TypeError("not a whole number")
+    if value is None or isinstance(value, bool) != (kind is Family.BOOLEAN):
+        raise TypeError("not a value of the type")
+    if kind is Family.DECIMAL and isinstance(value, float):
+        return Decimal(repr(value))
+    if kind is Family.FLOAT and isinstance(value, Decimal):
+        return float(value)
+    return value

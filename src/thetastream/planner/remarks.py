@@ -61,6 +61,12 @@ def _about_balance(spec: JoinSpec, routing: RoutingSpec) -> Iterator[str]:
         if values < units:
             yield f"A {key.type} has {values} values: at most {values} of {units} units get rows."
         yield f"Few keys, or a frequent one, leave units idle: {_SHOWN}, and {todo}."
+    if routing.hot_units:
+        share = routing.hot_units / min(routing.units)
+        yield (
+            f"Hot values have {routing.hot_units} of {min(routing.units)} units, which are the"
+            f" busiest ones if more than {share:.0%} of the rows have such a value; {_SHOWN}."
+        )
     by = spec.stages[0].stores[0].group_by
     if by.key is not None and by.width is not None:
         key = spec.streams[0].keys[by.key]

@@ -135,6 +135,11 @@ class Store:
         ):
             raise OptionError("hot values are those of a key that is not compared for equality")
 
+    @property
+    def counted(self) -> int | None:
+        """The key whose frequent values are reported: that of the equality, or of hot values."""
+        return self.order.range if self.index is IndexKind.STREAM_AWARE else self.order.equality
+
 
 class Then(enum.StrEnum):
     """What becomes of the pairs of a meeting."""
