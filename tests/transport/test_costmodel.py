@@ -275,6 +275,30 @@ def test_a_change_is_seen_within_some_batches() -> None:
     assert estimate.match_rate == pytest.approx(0.9, abs=0.1)
 
 
+def test_where_nothing_matches_no_request_is_expected_soon() -> None:
+    """What was assumed of the match rate must not linger as one request per batch."""
+    link = Link(latency=0.005, bandwidth=4e7)
+    assumed = Quantities(
+        link=link,
+        rate=1500,
+        full=150,
+        partial=30,
+        messages=1,
+        fetched=750,
+        requests=1,
+        question=6000,
+    )
+    estimate, now = Estimate(assumed), choose(assumed).transport
+    assert now == "simple"
+    used = []
+    for _ in range(20):
+        one = Transfer(rows=1500, bytes=225_000, messages=1, seconds=link.seconds(1, 225_000))
+        estimate = estimate.after(BatchCounts(seconds=1.0, full=one))
+        used.append(choose(estimate.quantities, now=now).transport)
+    assert used[-8:] == ["semijoin"] * 8
+    assert estimate.quantities.requests < 0.01
+
+
 def test_nothing_measured_is_what_was_assumed() -> None:
     given = paper()
     assert Estimate(given).quantities == given

@@ -136,7 +136,8 @@ def index(papers: Sequence[Paper], folder: Path) -> str:
         "`thetastream reproduce NAME` runs a figure again and prints the paper's claim, what came"
         " out and a verdict; `--list` names them, `--all` runs them all. Routers, units, tables,"
         " indexes and policies are the real ones, on the clock of the"
-        " [simulator](../simulator.md).",
+        " [simulator](../simulator.md); only the semijoin's two sites have a small clock of their"
+        " own.",
         "",
         "| paper | figures | reproduced | in part | not |",
         "|---|---|---|---|---|",

@@ -21,7 +21,7 @@ DOUBT = 0.01
 It decides only what the transfers leave open: if all of them have the same size, latency and
 bandwidth cannot be told apart, and keep the ratio that they had."""
 ASSUMED_BATCHES = 1.0
-"""Batches that the assumed match rate counts for."""
+"""Batches that the assumed match rate counts for at first; half as many with each that comes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +243,8 @@ class Estimate:
         sums, assumed = self.sums, self.assumed.match_rate
         if not sums.rows:
             return assumed
-        first = ASSUMED_BATCHES * self._fade**self.batches * sums.rows / sums.batches
+        # It is soon forgotten: where nothing matches, a trace of it would mean a request per batch.
+        first = ASSUMED_BATCHES * 0.5**self.batches * sums.rows / sums.batches
         return min(1.0, (sums.matched + first * assumed) / (sums.rows + first))
 
     @property

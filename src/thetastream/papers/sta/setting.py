@@ -300,5 +300,9 @@ SCALE: Final = (
 SCALED: Final = (
     f"{SCALE} Elements, routing and indexes are the real ones, and every result is found: nothing"
     " is shared at check points, and a tuple visits all elements that may hold a partner. BCHJ is"
-    " as in the paper's algorithm 3: every tuple in every element, and nested loops in one of them."
+    " as in the paper's algorithm 3: every tuple in every element, and nested loops in one of"
+    " them. STA has 4 elements for the 32 values that its predictor found before, two for each"
+    " stream; the other line of STA has only its index, in every element. An element decides by"
+    " 1,024 tuples which of its values are hot in its index, and none sees so many at this scale:"
+    " a search then takes the steps of the chained index."
 )
