@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +23,7 @@ from thetastream.steering.edits import Heat, HotWish, Move, Moves, Scale, edit_f
 from thetastream.steering.heat import check_wish, next_keys
 from thetastream.steering.steps import advance, confirmed
 from thetastream.steering.targets import start
-from thetastream.steering.version import Version
+from thetastream.steering.version import Version, _checksum
 from thetastream.testing import rows_of
 from thetastream.testing.duck import DuckJoin
 from thetastream.testing.steered import random_edit, random_heat
@@ -267,6 +268,19 @@ def test_tables_with_damaged_keys_are_refused() -> None:
     twice = replace(version.joins[0], hot=version.joins[0].hot * 2)
     with pytest.raises(ControlError, match="each once"):
         replace(version, joins=(twice,)).lived().validate(tree, "a test")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("key", "seven"), ("units", ["a", "b"]), ("units", 3), ("step", "warm"), ("since", None)],
+)
+def test_tables_that_were_written_by_somebody_else_are_refused(name: str, value: object) -> None:
+    tree = planned("hash", 3)
+    raw = hot(tree, first(tree)).to_json()
+    raw["joins"][0]["hot"][0][name] = value
+    text = json.dumps(raw | {"checksum": _checksum(raw)})
+    with pytest.raises(ControlError, match="a routing table is refused"):
+        Version.from_text(text, "a test")
 
 
 def test_a_table_with_hot_keys_has_a_format_of_its_own() -> None:

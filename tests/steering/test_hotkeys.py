@@ -124,6 +124,14 @@ def test_a_cooling_key_that_is_frequent_again_is_hot_again() -> None:
         assert decided(HotKeys(), moment({("r", 7): 0.1}, split=[hot(7, step)])) == {}
 
 
+def test_a_key_cools_that_is_frequent_in_the_other_stream_only() -> None:
+    shares = {("r", 7): 0.01, ("s", 7): 0.5}
+    given = moment(shares, split=[hot(7)])
+    assert decided(HotKeys(patience=1), given) == {"keys": {}, "cool": [7]}
+    # Nor is it hot again before it can be split in that stream.
+    assert decided(HotKeys(), moment(shares, split=[hot(7, "cooling")])) == {}
+
+
 def test_a_key_that_needs_twice_its_units_gets_them() -> None:
     found = decided(HotKeys(), moment({("r", 7): 0.5}, split=[hot(7)]))
     assert found["keys"] == {("r", 7): 4}

@@ -490,8 +490,8 @@ def _balance_notes(batches: Sequence[BatchMetrics]) -> Iterator[str]:
         elif frequent:
             yield (
                 f"{note} there are few keys, or frequent ones such as {frequent[0].key!r} of"
-                f' {frequent[0].stream}. topology="contrand" spreads the rows of a key, and more'
-                " hot_units spread those of hot_values."
+                f' {frequent[0].stream}. hot_keys="auto" splits frequent keys, topology="contrand"'
+                " spreads the rows of all, and more hot_units spread those of hot_values."
             )
         else:
             yield f"{note} use a smaller bucket_width to get more buckets, or fewer units."

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from thetastream.index.encoding import Int64s
 from thetastream.index.part import PartMeta, Tuples
 from thetastream.spec import StreamSpec, carried_column
 
@@ -52,8 +53,7 @@ class Arrivals:
         if key is None or len(tuples) == 0:
             return
         values = tuples.keys[key]
-        starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]])
-        counts = np.diff(np.r_[starts, len(values)])
+        starts, counts = stretches(tuples, key)
         found = self._frequent[stream]
         for place in np.argpartition(counts, -min(HEAVY_HITTERS, len(counts)))[-HEAVY_HITTERS:]:
             value, count = int(values[starts[place]]), int(counts[place])
@@ -83,6 +83,18 @@ class Arrivals:
     def _seen(self, stream: int, time: int) -> None:
         newest = self._newest[stream]
         self._newest[stream] = time if newest is None else max(newest, time)
+
+
+def stretches(tuples: Tuples, key: int) -> tuple[Int64s, Int64s]:
+    """Where each value of a key begins among tuples that are sorted by it, and how often it comes;
+    worked out once, however often it is asked for."""
+    name = ("stretches of a key", key)
+    if name not in tuples.memo:
+        values = tuples.keys[key]
+        starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]])
+        tuples.memo[name] = starts, np.diff(np.r_[starts, len(values)])
+    found: tuple[Int64s, Int64s] = tuples.memo[name]
+    return found
 
 
 def shown(stream: StreamSpec, number: int, tuples: Tuples, row: int) -> str:

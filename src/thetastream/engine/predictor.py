@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from thetastream.engine.arrivals import shown
+from thetastream.engine.arrivals import shown, stretches
 from thetastream.engine.protocol import FrequentRow, Predicted
 from thetastream.index.asketch import ASketch
 from thetastream.index.part import Tuples
@@ -50,8 +50,7 @@ class Predictor:
         if key is None or len(tuples) == 0:
             return
         sketch, values = self._sketches[place], tuples.keys[key]
-        starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]])
-        counts = np.diff(np.r_[starts, len(values)])
+        starts, counts = stretches(tuples, key)
         kept = np.flatnonzero(counts * RAREST >= len(values))
         codes, counts = values[starts[kept]], counts[kept]
         sketch.pass_by(len(values) - int(counts.sum()))

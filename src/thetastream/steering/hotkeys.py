@@ -136,14 +136,15 @@ class _Join:
         self._holdings = [one for one in moment.holdings if one.join == join]
         everywhere = sorted({unit for one in self._holdings for unit in one.units})
         self.units = len(everywhere)
-        self._best: dict[int, FrequentKey] = {}
-        """Each key in the stream in which it is more frequent."""
-        for one in moment.frequent or ():
-            if one.join == join:
-                known = self._best.setdefault(one.key, one)
-                if one.share > known.share:
-                    self._best[one.key] = one
         self._split = {one.key: one for one in moment.split if one.join == join}
+        self._best: dict[int, FrequentKey] = {}
+        """Each key in the stream in which it is split, or else more frequent."""
+        for one in moment.frequent or ():
+            known = self._split.get(one.key)
+            if one.join == join and (known is None or known.stream == one.stream):
+                best = self._best.setdefault(one.key, one)
+                if one.share > best.share:
+                    self._best[one.key] = one
         rows = {load.unit: load.rows_in for load in moment.loads if load.join == join}
         total = max(1, sum(rows.values()))
         self._load = {unit: rows.get(unit, 0) / total for unit in everywhere}
@@ -170,10 +171,9 @@ class _Join:
                 wanting.append((one, known, count))
                 self._lift(one, known)
         for one, known, count in wanting:
-            stream = one.stream if known is None else known.stream
             wish = HotWish(
                 join=self._join,
-                stream=stream,
+                stream=one.stream,
                 key=one.key,
                 units=count,
                 prefer=self._idle(one, count),

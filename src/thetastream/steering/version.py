@@ -220,7 +220,22 @@ def _join_from_json(raw: dict[str, Any]) -> Table:
         tuple(tuple(_placement_from_json(one) for one in stage["stores"]) for stage in stages),
         read(RoutingSpec, raw["routing"]),
         live=live,
-        hot=tuple(read(HotKey, one) for one in raw.get("hot", [])),
+        hot=tuple(_hot_from_json(one) for one in raw.get("hot", [])),
+    )
+
+
+def _hot_from_json(raw: dict[str, Any]) -> HotKey:
+    found = read(HotKey, raw)
+    return replace(
+        found,
+        key=int(found.key),
+        split=int(found.split),
+        units=tuple(map(int, found.units)),
+        spread=tuple(map(int, found.spread)),
+        since=int(found.since),
+        changed=int(found.changed),
+        at=float(found.at),
+        share=float(found.share),
     )
 
 
