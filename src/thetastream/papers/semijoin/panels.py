@@ -361,10 +361,11 @@ SETTING: Final = (
     "The paper's algorithms on real tuples with uniform keys and windows of so many tuples; the"
     " link and the sites are a virtual clock, and the time is the sum of all steps, as in the"
     " paper's program, for the tuples of one second, once the windows are full. Defaults are the"
-    " paper's: windows of 500 tuples, 500 tuples/s each, 1,000 bytes/s, 5 ms, 10,000 values,"
-    " full tuples of 100 bytes, partial ones of 10. A probe or an update takes the 0.2 ms that the paper"
-    " measured, a look at a stored tuple 2 µs. The paper's text does not give the values on"
-    " the axis: they span its default by at least a factor of two each way. Nothing is scaled down."
+    " paper's: windows of 500 tuples, 500 tuples/s each, 1,000 bytes/s, 5 ms, 10,000 values, full"
+    " tuples of 100 bytes, partial ones of 10. A probe or an update takes the 0.2 ms that the"
+    " paper measured, a look at a stored tuple 2 µs. The paper's text does not give the values on"
+    " the axis: they span its default by at least a factor of two each way. Nothing is scaled"
+    " down."
 )
 
 FIGURES: Final = tuple(
