@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thetastream.engine.manifest import FORMAT, Manifest
+from thetastream.engine.manifest import HOT_FORMAT, Manifest
 from thetastream.errors import (
     CorruptRunError,
     FingerprintError,
@@ -119,7 +119,7 @@ def test_the_stored_parts_are_those_of_the_manifest_after_any_batch() -> None:
             assert all(len(state.parts[name]) == meta.bytes for name, meta in metas.items())
 
 
-@pytest.mark.parametrize("version", [0, FORMAT + 1, 99, "1", None])
+@pytest.mark.parametrize("version", [0, HOT_FORMAT + 1, 99, "1", None])
 def test_a_manifest_of_another_version_is_refused(version: Any) -> None:
     join = after_a_batch()
     for state in join.runner.state.values():
