@@ -25,7 +25,6 @@ from tests.faults.test_kill import (
     job,
     long,
     rows,
-    short,
     workers,
 )
 
@@ -57,7 +56,7 @@ def listed(root: Path) -> set[tuple[int, str]]:
 @pytest.mark.parametrize(
     ("target", "seed"),
     [
-        pytest.param("driver", 1, marks=short),
+        pytest.param("driver", 1, marks=long),
         *(
             pytest.param(target, seed, marks=long)
             for target in ("worker", "executor", "driver")

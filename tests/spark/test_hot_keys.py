@@ -14,7 +14,7 @@ import thetastream as ts
 from tests.conftest import oracle, results
 from tests.spark.test_live import EQUALITY, MINUTE, ROWS, START, Live, equality
 
-DRIFT = 5
+DRIFT = 4
 """Batches after which another key is hot."""
 SKETCH = ts.SketchOptions(half_life=50)
 
@@ -72,7 +72,7 @@ def test_a_drifting_hot_key_is_split_across_a_restart(live: Live) -> None:
     shown = str(ts.metrics(live.query))
     assert "Hot keys in batch" in shown
     assert "times its share" in shown
-    live.feed(3)
+    live.feed(2)
     live.stop()
     status = live.control.status()
     assert "Hot keys" in str(status)

@@ -13,20 +13,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from thetastream.engine.protocol import KeyNews
-from thetastream.errors import ControlError, OptionError, ThetastreamError
+from thetastream.errors import ControlError, ThetastreamError
 from thetastream.spec import JoinTree
 from thetastream.spec.codec import read
+from thetastream.steering.asking import Asked, ask, check_together, heats
 from thetastream.steering.directory import Answer, Directory, Request
-from thetastream.steering.edits import Edit, Heat, edit_from_json, edit_to_json
+from thetastream.steering.edits import Edit, Heat, edit_to_json
 from thetastream.steering.frequent import frequent_keys, gain, split_keys
 from thetastream.steering.heat import OPEN_STEPS, check_wish, next_keys
 from thetastream.steering.lease import Lease
-from thetastream.steering.policy import Moment, Policy, Usage, Verdict, holdings_of, load_of
-from thetastream.steering.steps import Heard, Place, advance, confirmed, leaving_units
+from thetastream.steering.policy import Moment, Policy, Verdict, holdings_of, load_of
+from thetastream.steering.steps import Heard, advance, confirmed, leaving_units
 from thetastream.steering.targets import start
 from thetastream.steering.version import Note, Version
 from thetastream.topology.hot import HotStep
@@ -36,8 +37,6 @@ SAMPLES = 240
 """Batches whose loads are kept for the plots of a status."""
 SAMPLED = ("stage", "unit", "busy", "stored_rows", "stored_bytes")
 """What a sample says of each unit."""
-LOGGED = 200
-"""Decisions of a policy that are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,38 +53,6 @@ class Progress:
     """The number of a join, and the report of one of its units; Spark may have lost some."""
 
 
-@dataclass
-class _Asked:
-    """A policy, and what it has decided."""
-
-    policy: Policy
-    own: bool = False
-    """Whether it belongs to the join itself."""
-    log: deque[Verdict] = field(default_factory=lambda: deque(maxlen=LOGGED))
-    since_change: list[Verdict] = field(default_factory=list)
-    last: float = float("-inf")
-    heard: dict[Place, Usage] = field(default_factory=dict)
-    """The units since it was last asked, or since the tables changed."""
-    served: float = float("-inf")
-    """When it last got a change."""
-
-    def hear(self, moment: Moment) -> None:
-        """Add a batch to what the units have done."""
-        for load in moment.loads:
-            place = (load.join, load.stage, load.unit)
-            known = self.heard.get(place, Usage(**_named(place), batches=0, seconds=0, busy=0))
-            self.heard[place] = replace(
-                known,
-                batches=known.batches + 1,
-                seconds=known.seconds + moment.interval,
-                busy=known.busy + load.busy,
-            )
-
-
-def _named(place: Place) -> dict[str, int]:
-    return dict(zip(("join", "stage", "unit"), place, strict=True))
-
-
 class Loop:
     """Publishes for one control directory."""
 
@@ -98,7 +65,7 @@ class Loop:
         self._clock = clock
         self._lease = Lease(directory.files, clock)
         self._lock = threading.Lock()
-        self._asked: list[_Asked] = []
+        self._asked: list[Asked] = []
         self._published: Version | None = None
         self._samples: deque[dict[str, Any]] = deque(maxlen=SAMPLES)
         self._confirmed = -1
@@ -117,15 +84,15 @@ class Loop:
         added = list(policies)
         with self._lock:
             self._lease.hold()
-            _check_together([*(one.policy for one in self._asked), *added])
-            self._asked += [_Asked(policy) for policy in added]
+            check_together([*(one.policy for one in self._asked), *added])
+            self._asked += [Asked(policy) for policy in added]
 
     def use_own(self, policy: Policy | None) -> None:
         """Ask a policy that belongs to the join itself, in the place of an earlier one."""
         with self._lock:
             self._asked = [one for one in self._asked if not one.own]
             if policy is not None:
-                self._asked.append(_Asked(policy, own=True))
+                self._asked.append(Asked(policy, own=True))
 
     def remove(self, policies: Iterable[Policy]) -> None:
         """Ask these policies no more."""
@@ -227,7 +194,7 @@ class Loop:
             self._publish(following)
         elif version.step is Step.SETTLED and self._confirmed >= version.version:
             moment = self._moment(version, progress, interval)
-            decided = self._ask(moment, heating=False)
+            decided = ask(self._asked, moment, heating=False)
             if not self._start_next(version) and decided is not None:
                 self._start_decided(version, *decided)
         if self._published is version:
@@ -318,7 +285,7 @@ class Loop:
         self._publish(replace(following, previous=version.digest).lived())
         return note.change
 
-    def _start_decided(self, version: Version, asked: _Asked, verdict: Verdict) -> None:
+    def _start_decided(self, version: Version, asked: Asked, verdict: Verdict) -> None:
         """Begin with what a policy wants, if that is possible."""
         if verdict.edit is None:
             return
@@ -363,8 +330,8 @@ class Loop:
             except ControlError as error:
                 answer = replace(answer, state="refused", what=error.what, hint=error.hint)
             self.directory.answer(answer)
-        if any(_heats(one.policy) for one in self._asked):
-            decided = self._ask(self._moment(version, progress, interval), heating=True)
+        if any(heats(one.policy) for one in self._asked):
+            decided = ask(self._asked, self._moment(version, progress, interval), heating=True)
             if decided is not None:
                 asked, verdict = decided
                 asked.served = verdict.at
@@ -401,32 +368,6 @@ class Loop:
             frequent=frequent_keys(version, progress.reports),
             split=split_keys(version),
         )
-
-    def _ask(self, moment: Moment, *, heating: bool) -> tuple[_Asked, Verdict] | None:
-        """What the policies that are due decide; of those that want a change, the one gets it that
-        has been without one for longest, so that none keeps the others from theirs."""
-        found: list[tuple[_Asked, Verdict]] = []
-        for one in self._asked:
-            if _heats(one.policy) is not heating:
-                continue
-            one.hear(moment)
-            if moment.at - one.last < one.policy.every:
-                continue
-            one.last = moment.at
-            now = replace(moment, usages=tuple(one.heard.values()))
-            one.heard = {}
-            try:
-                decision = one.policy.decide(now, list(one.since_change))
-                if decision.edit is not None:
-                    edit_from_json(edit_to_json(decision.edit))
-            except Exception as error:  # a policy is the user's own code
-                decision = Verdict(why=f"the policy failed: {type(error).__name__}: {error}")
-            decision = replace(decision, at=moment.at)
-            one.log.append(decision)
-            one.since_change = [*one.since_change, decision][-LOGGED:]
-            if decision.edit is not None:
-                found.append((one, decision))
-        return min(found, key=lambda wish: wish[0].served, default=None)
 
     # -- for people -------------------------------------------------------------------------------
 
@@ -494,29 +435,6 @@ class _Noting:
             self._loop.problem = said
             self._loop.tell_problem()
         return True
-
-
-def _heats(policy: Policy) -> bool:
-    """Whether a policy decides about hot keys, and about nothing else."""
-    return bool(getattr(policy, "heats", False))
-
-
-def _check_together(policies: Sequence[Policy]) -> None:
-    """Refuse policies of different kinds that would undo what the other does."""
-    if sum(map(_heats, policies)) > 1:
-        raise OptionError(
-            "two policies decide which keys are hot",
-            hint='let one of them do that: hot_keys="auto" has one of its own, with'
-            ' JoinOptions(hot_keys="watch") there is only yours',
-        )
-    found = (policy.name for policy in policies if getattr(policy, "scales", False))
-    scaling = list(dict.fromkeys(found))
-    if len(scaling) > 1:
-        raise OptionError(
-            f"the policies {' and '.join(map(repr, scaling))} both decide how many units there are",
-            hint="let one of them do that: ts.Rebalance(declustering=False) only moves groups, and"
-            " works beside the others; a policy of before ends with its manager's stop()",
-        )
 
 
 def _heard(join: int, report: dict[str, Any]) -> Heard:
