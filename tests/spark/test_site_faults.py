@@ -52,8 +52,6 @@ def test_a_link_that_fails_and_a_site_that_is_killed(spark: SparkSession, tmp_pa
         push(site.address, "alarms", alarms(0, 20))
         remote = ts.site(f"grpc://{proxy.address}")
         streams = ts.streams(p=remote.stream("packets"), a=remote.stream("alarms"))
-        plan = streams.explain(PREDICATE, within="2 seconds", delay="1 hour")
-        assert [travel.whole for travel in plan.travels] == [False, False]
         joined = streams.join(PREDICATE, within="2 seconds", delay="1 hour")
         query = start(joined, tmp_path)
         query.processAllAvailable()
