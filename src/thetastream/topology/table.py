@@ -16,6 +16,7 @@ import numpy as np
 from thetastream.errors import OptionError
 from thetastream.spec import GroupBy, JoinSpec, RoutingSpec, Store
 from thetastream.topology.hot import HotKey, check_hot
+from thetastream.topology.hotvalues import HotValue, check_values
 from thetastream.topology.lines import Lines
 from thetastream.topology.live import Live, Step
 
@@ -87,6 +88,9 @@ class Table:
     """What makes it a version of a table that changes while the query runs."""
     hot: tuple[HotKey, ...] = ()
     """Keys that have places of their own, in the order of their codes."""
+    values: tuple[HotValue, ...] = ()
+    """Values of an inequality or a band that are stored apart, in the order of their codes; of a
+    table that does not change, the spec names them."""
 
     @property
     def version(self) -> int:
@@ -130,6 +134,7 @@ class Table:
         if self.live is not None:
             self._check_live(spec, self.live)
         check_hot(self, spec)
+        check_values(self, spec)
 
     def _check_live(self, spec: JoinSpec, live: Live) -> None:
         if self.copies is not None:
