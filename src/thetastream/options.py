@@ -37,7 +37,8 @@ Topology = Literal[
   the first one. Worth it if that stream is small; any predicate.
 - `multi-chained`: every tuple is stored in all units and visits one of them; for comparison.
 - `stream-aware`: STA: `random` with an index that keeps frequent values apart and, if `hot_values`
-  names some, with units of their own for these; inequality and band joins with skewed values.
+  names some or `hot_keys` finds some, with units of their own for these; inequality and band joins
+  with skewed values.
 """
 
 Scheme = Literal["auto", "symmetric", "semi-symmetric", "tree"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from thetastream.errors import OptionError
 from thetastream.index.encoding import decode_floats
-from thetastream.spec import HOT_GROUPS, Encoding, HotValues, JoinSpec, KeySpec, Stage, Store
+from thetastream.spec import Encoding, HotValues, JoinSpec, KeySpec, Stage, Store
 
 if TYPE_CHECKING:
     from thetastream.topology.table import Table
@@ -75,25 +75,14 @@ def _shown(code: int, key: KeySpec) -> str:
 
 def units_for_values(table: Table) -> tuple[int, ...]:
     """The units that are for hot values of either stream; none if these are not apart."""
-    found = (_hot_units(table, place) for place in range(len(table.stages[0])))
-    return tuple(sorted(frozenset().union(*found)))
+    return tuple(sorted(frozenset().union(*table.apart)))
 
 
 def is_stored_in(table: Table, place: int, unit: int, key: int) -> bool:
     """Whether new tuples of one of the stores may be stored in a unit, as far as their value being
     hot or not decides it."""
-    if not table.made.hot_units:
-        return True
     hot = any(one.key == key for one in table.values)
-    return hot == (unit in _hot_units(table, place))
-
-
-def _hot_units(table: Table, place: int) -> frozenset[int]:
-    if not table.made.hot_units:
-        return frozenset()
-    placement = table.stages[0][place]
-    lines = set(placement.assigned[-HOT_GROUPS:])
-    return frozenset(unit for line in lines for unit in placement.lines[line])
+    return not table.made.hot_units or hot == (unit in table.apart[place])
 
 
 def check_values(table: Table, spec: JoinSpec) -> None:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from thetastream.errors import OptionError
-from thetastream.spec import GroupBy, JoinSpec, RoutingSpec, Store
+from thetastream.spec import HOT_GROUPS, GroupBy, JoinSpec, RoutingSpec, Store
 from thetastream.topology.hot import HotKey, check_hot
 from thetastream.topology.hotvalues import HotValue, check_values
 from thetastream.topology.lines import Lines
@@ -111,6 +111,16 @@ class Table:
         if self.live is None:
             return tuple(range(self.units(stage)))
         return tuple(unit for unit, since in enumerate(self.live.since[stage]) if since >= 0)
+
+    @cached_property
+    def apart(self) -> tuple[frozenset[int], ...]:
+        """By store, the units that are for hot values alone: none, if these are not apart."""
+        if not self.made.hot_units:
+            return (frozenset(),) * len(self.stages[0])
+        return tuple(
+            frozenset(unit for line in set(one.assigned[-HOT_GROUPS:]) for unit in one.lines[line])
+            for one in self.stages[0]
+        )
 
     def through(self, stage: int, number: int) -> int:
         """One of a stage's units for whatever may pass through any of them."""
