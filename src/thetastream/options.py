@@ -37,7 +37,8 @@ Topology = Literal[
   the first one. Worth it if that stream is small; any predicate.
 - `multi-chained`: every tuple is stored in all units and visits one of them; for comparison.
 - `stream-aware`: STA: `random` with an index that keeps frequent values apart and, if `hot_values`
-  names some, with units of their own for these; inequality and band joins with skewed values.
+  names some or `hot_keys` finds some, with units of their own for these; inequality and band joins
+  with skewed values.
 """
 
 Scheme = Literal["auto", "symmetric", "semi-symmetric", "tree"]
@@ -126,9 +127,10 @@ class JoinOptions:
     """Width of a band bucket, in units of the driving expression."""
     hot_values: tuple[Any, ...] = ()
     """With `topology="stream-aware"`, values of the key that the inequality or the band compares
-    that are known to be frequent: their rows are stored in units of their own."""
+    that are known to be frequent: their rows are stored in units of their own. With `hot_keys`,
+    these are the values with which the join starts."""
     hot_units: int | Literal["auto"] = "auto"
-    """How many units of each stream are for its hot values; two by default."""
+    """How many units of each stream are for its hot values; two by default. They stay as many."""
     archive_period: str | Literal["auto"] = "auto"
     """Event time that a sub-index of the chained index spans; a tenth of the window by default."""
     index: IndexName = "auto"
@@ -163,7 +165,8 @@ class JoinOptions:
     partitions."""
     hot_keys: HotKeysMode = "off"
     """Whether keys that are too frequent for one unit are divided among several; needs `control`
-    and an equality of two streams."""
+    and an equality of two streams. With `topology="stream-aware"`, whether frequent values are
+    stored in units of their own; needs `control` and an inequality or a band."""
     sketch: SketchOptions | None = None
     """With `hot_keys`, the size of the units' predictors, and how fast they forget."""
     transport: Transport = "auto"
@@ -245,6 +248,12 @@ class JoinOptions:
         """Bytes of a mini-group of extendible hashing."""
         return parse_size(THETA if self.theta is None else self.theta, "theta")
 
+    @property
+    def values_apart(self) -> bool:
+        """Whether hot values of an inequality or a band have units of their own."""
+        follows = self.topology == "stream-aware" and self.hot_keys != "off"
+        return bool(self.hot_values) or follows
+
     def _check_index(self) -> None:
         allowed = IndexName.__args__  # type: ignore[attr-defined]
         if self.index not in allowed:
@@ -284,11 +293,12 @@ class JoinOptions:
                 "hot_values are only for the stream-aware topology",
                 hint='add topology="stream-aware", or leave hot_values out',
             )
-        if not auto and not self.hot_values:
+        if not auto and not self.values_apart:
             raise OptionError(
                 "hot_units are for the values that hot_values names, and it names none",
-                hint="add hot_values=..., or leave hot_units out: every unit then keeps its own"
-                " frequent values apart",
+                hint='add hot_values=..., or hot_keys="auto" with topology="stream-aware", which'
+                " finds them; or leave hot_units out: every unit then keeps its own frequent values"
+                " apart",
             )
 
     def _check_hot_keys(self) -> None:
@@ -314,7 +324,7 @@ class JoinOptions:
                 f'hot_keys="{self.hot_keys}" changes the routing while the query runs',
                 hint="add control=..., a directory for the routing tables",
             )
-        if self.topology not in ("auto", "hash"):
+        if self.topology not in ("auto", "hash", "stream-aware"):
             raise OptionError(
                 f'hot_keys splits keys that topology="hash" keeps in one unit, and this is'
                 f' topology="{self.topology}"',

@@ -209,7 +209,7 @@ SHORT = replace(STAGE.stores[0], retention=Retention(keeps=5))
         lambda: GroupBy(kind=Grouping.BUCKET, key=1, width=0),
         lambda: GroupBy(kind=Grouping.KEY, key=1, width=2),
         lambda: Edge(streams=(1, 0)),
-        lambda: HotValues(key=0, codes=()),
+        lambda: HotValues(key=0, codes=(1, 1)),
         lambda: HotValues(key=0, codes=(2, 1)),
         lambda: replace(KEY, hot=HotValues(key=0, codes=(1,))),
         lambda: replace(CONTENT, groups=9, hot=HotValues(key=0, codes=(1,))),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import thetastream as ts
 from tests.conftest import oracle, results
-from tests.spark.test_live import EQUALITY, MINUTE, ROWS, START, Live, equality
+from tests.spark.test_live import EQUALITY, MINUTE, ROWS, SCHEMA, START, WITHIN, Live, equality
 
 DRIFT = 4
 """Batches after which another key is hot."""
@@ -79,3 +80,39 @@ def test_a_drifting_hot_key_is_split_across_a_restart(live: Live) -> None:
     assert "8" in {one.shown for one in status.hot}
     assert len(live.control.history()) == 1
     assert results(live.root, "r_id, s_id") == oracle(EQUALITY, **live.tables())
+
+
+BAND = f"SELECT r.id, s.id FROM r, s WHERE abs(r.k - s.k) <= 1 AND {WITHIN}"
+
+
+def band(streams: ts.Streams, options: ts.JoinOptions) -> DataFrame:
+    predicate = "abs(r.k - s.k) <= 1"
+    return streams.join(predicate, within="1 minute", delay="1 minute", options=options)
+
+
+def test_hot_values_of_a_band_drift_across_a_restart(live: Live) -> None:
+    given = {"topology": "stream-aware", "hot_keys": "auto", "sketch": SKETCH}
+    live.start(band, units=3, **given)
+    live.feed(DRIFT)
+    assert hot_now(live)["7"] == "hot"
+    live.stop()
+    live.start(band, units=3, **given)
+    live.feed(2)
+    assert hot_now(live)["8"] == "hot"
+    live.feed()
+    assert live.query is not None
+    last = [batch for batch in ts.metrics(live.query) if batch.units][-1]
+    assert {one.shown: (one.stream, one.units) for one in last.hot}["8"] == ("r", (1, 2))
+    assert "Hot keys" in str(live.control.status())
+    live.stop()
+    assert results(live.root, "r_id, s_id") == oracle(BAND, **live.tables())
+
+
+def test_hot_values_need_units_from_the_start(live: Live) -> None:
+    frames = {
+        name: live.spark.readStream.schema(SCHEMA).parquet(str(live.root / name)) for name in "rs"
+    }
+    options = ts.JoinOptions(control=live.path, max_units=3, units=3, topology="stream-aware")
+    band(ts.streams(**frames), options)
+    with pytest.raises(ts.OptionError, match="have no units for hot values"):
+        band(ts.streams(**frames), replace(options, hot_keys="auto"))

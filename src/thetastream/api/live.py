@@ -48,11 +48,11 @@ def go_live(spark: SparkSession, tree: JoinTree, path: str, options: JoinOptions
                 " versions it would meet another number of them",
                 hint='choose another topology, for instance "random", or leave out control',
             )
-        if step.routing.hot_units:
+        if step.routing.hot_units and options.hot_keys == "off":
             raise OptionError(
                 "hot_values have units of their own, which a changed table would not keep apart",
-                hint="leave out hot_values, and every unit finds its hot values by itself; or leave"
-                " out control",
+                hint='add hot_keys="auto", and the values follow what is frequent; or leave out'
+                " hot_values, and every unit finds its hot values by itself; or leave out control",
             )
     path = full_path(path)
     partitions = parallelism(spark)[1]
@@ -68,6 +68,7 @@ def go_live(spark: SparkSession, tree: JoinTree, path: str, options: JoinOptions
     known = directory.open(tree, most, time.time())
     loop = loop_of(path)
     _recover(loop)
+    _check_apart(loop, tree)
     loop.use_own(HotKeys() if options.hot_keys == "auto" else None)
     if max_units is not None:
         directory.allow(max_units)
@@ -87,6 +88,20 @@ def go_live(spark: SparkSession, tree: JoinTree, path: str, options: JoinOptions
         replace(step, live=replace(live, join=number)) for number, step in enumerate(tree.steps)
     )
     return replace(tree, steps=steps)
+
+
+def _check_apart(loop: Loop, tree: JoinTree) -> None:
+    """Refuse to follow hot values with tables that have no units for them."""
+    tables = loop.directory.version(loop.directory.number()).joins
+    for table, step in zip(tables, tree.steps, strict=True):
+        if step.routing.hot_units and not table.made.hot_units:
+            raise OptionError(
+                f"the routing tables in {loop.directory.name} have no units for hot values",
+                detail="  the query was started without hot_keys, and such units are there from"
+                " the beginning or never",
+                hint="leave out hot_keys, or start with a new checkpoint location and a new control"
+                " directory",
+            )
 
 
 def _recover(loop: Loop) -> None:

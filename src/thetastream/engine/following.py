@@ -26,6 +26,7 @@ from thetastream.index.runs import PackRuns
 from thetastream.spec import JoinSpec, Stage, Store
 from thetastream.topology.dispatch import home
 from thetastream.topology.groups import group_of
+from thetastream.topology.hotvalues import units_for_values
 from thetastream.topology.live import Live, Step, Transfer
 from thetastream.topology.table import Placement, Table
 
@@ -249,6 +250,8 @@ class Following:
         report.pending = self._manifest.pending is not None
         report.transfers = list(self._manifest.transfers)
         self.copies.tell(report, indexes)
+        if self._number in units_for_values(self._table):
+            report.values = list(self._table.values)
         if not live.step.drains:
             return
         for store, placement in self._stores():

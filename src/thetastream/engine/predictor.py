@@ -1,4 +1,4 @@
-"""The predictor of hot keys in a unit: an ASketch for each stream that it stores.
+"""The predictor of hot keys and values in a unit: an ASketch for each stream that it stores.
 
 What it says is advice: nothing that is joined depends on it.
 """
@@ -38,7 +38,7 @@ class Predictor:
         """`states`: what `state` gave after the batch before, if there was one. Sketches of another
         size begin anew."""
         self._streams = [streams[store.stream] for store in stores]
-        self._keys = [store.order.equality for store in stores]
+        self._keys = [store.heated for store in stores]
         known = [*states, *[None] * (len(stores) - len(states))]
         self._sketches = [ASketch.restored_or_new(one, options) for one in known[: len(stores)]]
         self._rows = [0] * len(stores)

@@ -17,6 +17,7 @@ from thetastream.index.packing import Packs
 from thetastream.index.part import PartMeta
 from thetastream.index.protocol import Decoder, Stored
 from thetastream.topology.hot import CopyFile
+from thetastream.topology.hotvalues import HotValue
 from thetastream.topology.live import Transfer
 
 
@@ -184,6 +185,8 @@ class Report:
     """Tuples, hubs and links that were written into indexes, again by merging them as well."""
     hot: list[KeyNews] = field(default_factory=list)
     """The hot keys that the unit is one of the places of."""
+    values: list[HotValue] = field(default_factory=list)
+    """The hot values of an inequality or a band, if the unit is there for such."""
     predicted: list[Predicted] = field(default_factory=list)
     """The frequent keys of each stream, where hot keys are looked for."""
 

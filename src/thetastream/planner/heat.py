@@ -33,14 +33,14 @@ _ARROW: Final = {
 
 def hot_units(options: JoinOptions, units: Sequence[int], names: Sequence[str]) -> int:
     """How many units of each stream are there for its hot values."""
-    if not options.hot_values:
+    if not options.values_apart:
         return 0
     few = min(units)
     name = names[list(units).index(few)]
     if few < 2:
         raise OptionError(
             f"hot values have units of their own, and {name} has one unit in all",
-            hint="give at least 2 units for each stream, or leave hot_values out",
+            hint="give at least 2 units for each stream, or leave out hot_values and hot_keys",
         )
     if options.hot_units == "auto":
         return min(HOT_UNITS, few - 1)
@@ -54,8 +54,8 @@ def hot_units(options: JoinOptions, units: Sequence[int], names: Sequence[str]) 
 
 
 def hot_values(options: JoinOptions, number: int, key: KeySpec) -> HotValues | None:
-    """The named values of a stream's key, encoded as the key is; None without any."""
-    if not options.hot_values:
+    """The named values of a stream's key, encoded as the key is; None if none can be hot."""
+    if not options.values_apart:
         return None
     codes = {_code(value, key) for value in options.hot_values}
     return HotValues(key=number, codes=tuple(sorted(codes)))

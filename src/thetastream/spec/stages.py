@@ -64,10 +64,11 @@ class HotValues:
 
     key: int
     codes: tuple[int, ...]
-    """The values, encoded, in ascending order."""
+    """The values, encoded, in ascending order; of a table that changes, those that it starts with,
+    if there are any."""
 
     def __post_init__(self) -> None:
-        if not self.codes or list(self.codes) != sorted(set(self.codes)):
+        if list(self.codes) != sorted(set(self.codes)):
             raise OptionError("hot values are listed once each, in ascending order")
 
 
@@ -139,6 +140,11 @@ class Store:
     def counted(self) -> int | None:
         """The key whose frequent values are reported: that of the equality, or of hot values."""
         return self.order.range if self.index is IndexKind.STREAM_AWARE else self.order.equality
+
+    @property
+    def heated(self) -> int | None:
+        """The key that can be hot while a query runs, by which tuples are sorted."""
+        return self.order.equality if self.group_by.hot is None else self.group_by.hot.key
 
 
 class Then(enum.StrEnum):

@@ -8,6 +8,8 @@ from typing import Any
 from thetastream.engine.measures import imbalance
 from thetastream.steering.policy import FrequentKey, SplitKey
 from thetastream.steering.version import Version
+from thetastream.topology.hot import HotStep
+from thetastream.topology.hotvalues import is_stored_in, units_for_values
 
 Reports = Iterable[tuple[int, dict[str, Any]]]
 """The number of a join, and the report of one of its units."""
@@ -24,9 +26,13 @@ def frequent_keys(version: Version, reports: Reports) -> tuple[FrequentKey, ...]
     counts: dict[tuple[int, str, int], float] = {}
     texts: dict[tuple[int, str, int], str] = {}
     for join, report in told:
-        for stream, fresh, counted, keys in report["predicted"]:
+        table, unit = version.joins[join], report["unit"]
+        for store, (stream, fresh, counted, keys) in enumerate(report["predicted"]):
             rows[join] = rows.get(join, 0) + fresh
             for key, count, shown in keys:
+                if not is_stored_in(table, store, unit, key):
+                    # What the unit remembers of a time when the value was hot, or was not.
+                    continue
                 place = (join, stream, key)
                 # Units forget at different times: what compares is the share that a key has of each
                 # unit's rows.
@@ -47,8 +53,8 @@ def frequent_keys(version: Version, reports: Reports) -> tuple[FrequentKey, ...]
 
 
 def split_keys(version: Version) -> tuple[SplitKey, ...]:
-    """The keys that have places of their own."""
-    return tuple(
+    """The keys that have places of their own, and the values that are stored apart."""
+    keys = tuple(
         SplitKey(
             join=join,
             stream=one.stream,
@@ -62,6 +68,21 @@ def split_keys(version: Version) -> tuple[SplitKey, ...]:
         for join, table in enumerate(version.joins)
         for one in table.hot
     )
+    values = tuple(
+        SplitKey(
+            join=join,
+            stream=one.stream,
+            key=one.key,
+            step=HotStep.HOT.value,
+            units=units_for_values(table),
+            share=one.share,
+            shown=one.shown,
+            since=one.at,
+        )
+        for join, table in enumerate(version.joins)
+        for one in table.values
+    )
+    return keys + values
 
 
 def gain(reports: Reports) -> list[dict[str, float]]:
@@ -111,13 +132,17 @@ def worst_balance(gains: Iterable[dict[str, float]]) -> tuple[float, float] | No
 
 
 def told_keys(reports: Reports) -> tuple[SplitKey, ...]:
-    """The keys that have places of their own, as the units of one batch tell of them."""
+    """The keys that have places of their own and the values that are stored apart, as the units of
+    one batch tell of them."""
     units: dict[tuple[int, int], list[int]] = {}
     news: dict[tuple[int, int], dict[str, Any]] = {}
     for join, report in reports:
         for one in report.get("hot", ()):
             units.setdefault((join, one["key"]), []).append(report["unit"])
             news[join, one["key"]] = one
+        for one in report.get("values", ()):
+            units.setdefault((join, one["key"]), []).append(report["unit"])
+            news[join, one["key"]] = one | {"step": HotStep.HOT.value}
     return tuple(
         SplitKey(
             join=join,

@@ -18,6 +18,7 @@ from thetastream.spec import JoinSpec, JoinTree
 from thetastream.steering.edits import Heat, HotWish
 from thetastream.steering.steps import Heard, confirmed
 from thetastream.steering.version import Version
+from thetastream.steering.warm import next_values
 from thetastream.topology.groups import groups_of_keys
 from thetastream.topology.hot import HotKey, HotStep, base_unit, is_steady, why_not
 from thetastream.topology.live import Step
@@ -48,8 +49,9 @@ def next_keys(
         }
         settled = version.step is Step.SETTLED
         steps = _Steps(table, step.spec, news, number, at, settled=settled)
-        tables.append(replace(table, hot=steps.next(join, wish)))
-    if tuple(table.hot for table in tables) == tuple(table.hot for table in version.joins):
+        values = next_values(table, join, wish, at)
+        tables.append(replace(table, hot=steps.next(join, wish), values=values))
+    if tables == list(version.joins):
         return None
     return replace(
         version, version=number, at=at, joins=tuple(tables), previous=version.digest
@@ -62,7 +64,8 @@ def check_wish(version: Version, wish: Heat, tree: JoinTree) -> None:
         if not 0 <= one.join < len(tree.steps):
             raise ControlError(f"there is no join {one.join}", hint="joins are counted from 0")
         table, spec = version.joins[one.join], tree.steps[one.join].spec
-        reason = why_not(spec, table.made.routing)
+        apart = table.made.hot_units > 0
+        reason = "" if apart else why_not(spec, table.made.routing)
         if reason:
             raise ControlError(f"key {one.name} cannot be split: {reason}", hint=INSTEAD)
         names = [stream.name for stream in spec.streams]
@@ -71,14 +74,17 @@ def check_wish(version: Version, wish: Heat, tree: JoinTree) -> None:
                 f"there is no stream {one.stream!r}", hint=f"choose among {', '.join(names)}"
             )
         units = len(_possible(table))
-        if one.units > units:
+        if one.units > units and not apart:
             raise ControlError(
                 f"{one.units} units for key {one.name} are more than the {units} that there are",
                 hint=f"give at most {units}, or scale first",
             )
 
 
-INSTEAD = 'hot keys are for equality joins of two streams with topology="hash"'
+INSTEAD = (
+    'hot keys are for equality joins of two streams with topology="hash"; an inequality or a band'
+    ' has hot values with topology="stream-aware" and hot_keys="auto" or "watch"'
+)
 
 
 class _Steps:

@@ -24,6 +24,9 @@ class HotKeys:
     it had less than half of the threshold in `patience` decisions in a row. At most `most` keys are
     hot at a time.
 
+    In a stream-aware join the same thresholds say which values are stored in the units that are
+    there for hot ones.
+
     >>> policy = ts.HotKeys()
     >>> orders = ts.Holding(stream="orders", join=0, stage=0, units=(0, 1))
     >>> seven = ts.FrequentKey(stream="orders", key=7, share=0.4)
@@ -76,7 +79,7 @@ class HotKeys:
         low: list[str] = []
         joins = sorted({one.join for one in moment.holdings})
         for join in joins:
-            found = _Join(moment, join)
+            found = _join(moment, join)
             if found.units < self._least:
                 continue
             high = self._factor / found.units
@@ -199,6 +202,40 @@ class _Join:
         for unit in list(dict.fromkeys([*self._homes(one.key), *ranked]))[:count]:
             load[unit] += one.share / count
         return tuple(ranked)
+
+
+class _Apart(_Join):
+    """The values of a join that has units for hot ones: a value is hot for both streams, if it is
+    frequent in either, and how many units there are for it is not asked."""
+
+    def __init__(self, moment: Moment, join: int) -> None:
+        super().__init__(moment, join)
+        self._best = {}
+        for one in moment.frequent or ():
+            if one.join == join:
+                best = self._best.setdefault(one.key, one)
+                if one.share > best.share:
+                    self._best[one.key] = one
+
+    def hotter(self, high: float, least: int) -> Iterator[tuple[HotWish, bool]]:
+        """Values to be stored apart, the most frequent first."""
+        apart = max((len(one.hot_units) for one in self._holdings), default=0)
+        for one in sorted(self._best.values(), key=lambda key: (-key.share, key.key)):
+            if one.share > high and one.key not in self._split:
+                wish = HotWish(
+                    join=self._join,
+                    stream=one.stream,
+                    key=one.key,
+                    units=max(least, apart),
+                    share=one.share,
+                    shown=one.shown,
+                )
+                yield wish, False
+
+
+def _join(moment: Moment, join: int) -> _Join:
+    apart = any(one.hot_units for one in moment.holdings if one.join == join)
+    return _Apart(moment, join) if apart else _Join(moment, join)
 
 
 def _is_wanting(known: SplitKey, count: int) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from thetastream.spec import JoinTree, Routing
 from thetastream.steering.edits import Edit
 from thetastream.steering.version import Version, ranges_of
+from thetastream.topology.hotvalues import units_for_values
 from thetastream.topology.table import Placement
 
 SHORTEST = 1e-3
@@ -85,6 +86,8 @@ class Holding:
     """The first and the last of groups that follow each other, and the unit that holds them, in the
     order of the groups. Empty if a group does not belong to a single unit, or if no visitor knows
     the group that its partners are in: ContRand and random routing."""
+    hot_units: tuple[int, ...] = ()
+    """Those of the units that are for hot values alone, in a stream-aware join."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,6 +246,7 @@ def holdings_of(version: Version, tree: JoinTree) -> tuple[Holding, ...]:
                         subgroups=tuple(lines) if contrand else (),
                         topology=table.made.routing.value,
                         runs=_runs(placement) if is_placed and not contrand else (),
+                        hot_units=units_for_values(table),
                     )
                 )
     return tuple(found)

@@ -52,6 +52,7 @@ def _scaled_stores(
     named = None if isinstance(edit.units, int) else edit.units
     _check_names(named or (), tree)
     for place, _, described, placement in _stores(version, tree):
+        _check_apart(version, place)
         units = edit.units if named is None else named.get(described.name)
         if isinstance(units, int):
             routing = version.joins[place[0]].made.routing
@@ -75,6 +76,7 @@ def _moved_stores(
     for place, store, described, placement in stores:
         mine = [move for move in moves if _concerns(move, place, described.name)]
         if mine:
+            _check_apart(version, place)
             units = (
                 range(version.max_units)
                 if isinstance(edit, Moves)
@@ -82,6 +84,17 @@ def _moved_stores(
             )
             pinned = _pinned(version, tree, place[0])
             yield place, placement, _moved(mine, units, placement, store, version, place, pinned)
+
+
+def _check_apart(version: Version, place: Place) -> None:
+    """Refuse to place groups anew where some units are for hot values alone."""
+    count = version.joins[place[0]].made.hot_units
+    if count:
+        raise ControlError(
+            f"{count} units of each stream are for hot values, and groups stay in their units",
+            hint='use topology="stream-aware" without hot_keys, whose units all hold any value, if'
+            " their number is to change while the query runs",
+        )
 
 
 class _Pinned(NamedTuple):

@@ -15,6 +15,7 @@ from thetastream.errors import ControlError, ThetastreamError
 from thetastream.spec import JoinSpec, JoinTree, RoutingSpec
 from thetastream.spec.codec import read
 from thetastream.topology.hot import HotKey
+from thetastream.topology.hotvalues import HotValue, named_values
 from thetastream.topology.live import Live, Step, Transfer
 from thetastream.topology.makers import make
 from thetastream.topology.table import Placement, Table
@@ -22,6 +23,9 @@ from thetastream.topology.table import Placement, Table
 FORMAT = 1
 HOT_FORMAT = 2
 """With hot keys: a release that knows none must not route by it."""
+VALUES_FORMAT = 3
+"""With hot values of inequalities and bands, for the same reason."""
+FORMATS = (FORMAT, HOT_FORMAT, VALUES_FORMAT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +67,7 @@ class Version:
     def to_json(self) -> dict[str, Any]:
         """All that it says, but for its checksum."""
         return {
-            "format": HOT_FORMAT if any(table.hot for table in self.joins) else FORMAT,
+            "format": _format(self.joins),
             "control": self.control,
             "version": self.version,
             "previous": self.previous,
@@ -86,11 +90,9 @@ class Version:
         """The version that `to_text` wrote; `where` it was read, for errors."""
         try:
             raw: dict[str, Any] = json.loads(text)
-            if raw["format"] not in (FORMAT, HOT_FORMAT):
-                raise _refused(
-                    where,
-                    f"it has format {raw['format']}; this release reads {FORMAT} and {HOT_FORMAT}",
-                )
+            if raw["format"] not in FORMATS:
+                known = f"{', '.join(map(str, FORMATS[:-1]))} and {FORMATS[-1]}"
+                raise _refused(where, f"it has format {raw['format']}; this release reads {known}")
             checksum = raw.pop("checksum")
             if checksum != _checksum(raw):
                 raise _refused(where, "its checksum is not that of its content")
@@ -151,7 +153,7 @@ class Version:
 
 def first_version(control: str, tree: JoinTree, max_units: int, at: float) -> Version:
     """The version with which a query starts."""
-    joins = tuple(make(step.spec, step.routing) for step in tree.steps)
+    joins = tuple(_first_table(step.spec, step.routing, at) for step in tree.steps)
     found = Version(
         control=control,
         version=0,
@@ -163,6 +165,18 @@ def first_version(control: str, tree: JoinTree, max_units: int, at: float) -> Ve
     ).lived()
     found.validate(tree, "the first table")
     return found
+
+
+def _first_table(spec: JoinSpec, routing: RoutingSpec, at: float) -> Table:
+    made = make(spec, routing)
+    return replace(made, values=named_values(spec, at)) if routing.hot_units else made
+
+
+def _format(joins: Sequence[Table]) -> int:
+    """The oldest format that can say it."""
+    if any(table.values for table in joins):
+        return VALUES_FORMAT
+    return HOT_FORMAT if any(table.hot for table in joins) else FORMAT
 
 
 def _all_since(table: Table) -> tuple[tuple[int, ...], ...]:
@@ -195,6 +209,8 @@ def _join_to_json(table: Table) -> dict[str, Any]:
     live = table.live
     since = live.since if live is not None else _all_since(table)
     hot = {"hot": [asdict(one) for one in table.hot]} if table.hot else {}
+    if table.values:
+        hot["values"] = [asdict(one) for one in table.values]
     return {
         "routing": asdict(table.made),
         "stages": [
@@ -221,6 +237,7 @@ def _join_from_json(raw: dict[str, Any]) -> Table:
         read(RoutingSpec, raw["routing"]),
         live=live,
         hot=tuple(_hot_from_json(one) for one in raw.get("hot", [])),
+        values=tuple(_value_from_json(one) for one in raw.get("values", [])),
     )
 
 
@@ -236,6 +253,18 @@ def _hot_from_json(raw: dict[str, Any]) -> HotKey:
         changed=int(found.changed),
         at=float(found.at),
         share=float(found.share),
+    )
+
+
+def _value_from_json(raw: dict[str, Any]) -> HotValue:
+    found = read(HotValue, raw)
+    return replace(
+        found,
+        key=int(found.key),
+        stream=str(found.stream),
+        at=float(found.at),
+        share=float(found.share),
+        shown=str(found.shown),
     )
 
 

@@ -188,6 +188,7 @@ def random_heat(
         for join, key in some
     )
     listed = [(join, one.key) for join, table in enumerate(version.joins) for one in table.hot]
+    listed += [(join, one.key) for join, table in enumerate(version.joins) for one in table.values]
     cool = tuple(one for one in listed if one not in some and random.random() < 0.5)
     return Heat(keys=wishes, cool=cool)
 

@@ -19,6 +19,7 @@ from thetastream.index.part import Tuples
 from thetastream.spec import JoinSpec, Stage
 from thetastream.topology.groups import group_of, reached, spread
 from thetastream.topology.hot import KeyRoutes
+from thetastream.topology.hotvalues import with_values
 from thetastream.topology.lines import Lines
 from thetastream.topology.table import Copies, Table
 
@@ -115,7 +116,7 @@ class Dispatcher:
 
     def __init__(self, spec: JoinSpec, table: Table, stage: Stage, stream: int) -> None:
         self._spec = spec
-        self._stage = stage
+        self._stage = with_values(stage, table)
         self._stream = stream
         self._copies = table.copies
         self._placements = table.stages[stage.number]

@@ -1,8 +1,8 @@
 """STA's topology: hot values have units of their own, and all other tuples any of the rest.
 
 A tuple is stored once and visits all units of the other stream, so that it makes no difference to
-the results which values are hot. These are named when the join starts; every unit finds out by
-itself which of its values are hot in its index.
+the results which values are hot. These are named when the join starts, or listed in a table that
+changes (`hotvalues`); every unit finds out by itself which of its values are hot in its index.
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ from functools import cached_property
 import numpy as np
 
 from thetastream.errors import OptionError
-from thetastream.spec import GroupBy, JoinSpec, RoutingSpec, Store
+from thetastream.spec import HOT_GROUPS, GroupBy, JoinSpec, RoutingSpec, Store
 from thetastream.topology.hot import HotKey, check_hot
+from thetastream.topology.hotvalues import HotValue, check_values
 from thetastream.topology.lines import Lines
 from thetastream.topology.live import Live, Step
 
@@ -87,6 +88,9 @@ class Table:
     """What makes it a version of a table that changes while the query runs."""
     hot: tuple[HotKey, ...] = ()
     """Keys that have places of their own, in the order of their codes."""
+    values: tuple[HotValue, ...] = ()
+    """Values of an inequality or a band that are stored apart, in the order of their codes; of a
+    table that does not change, the spec names them."""
 
     @property
     def version(self) -> int:
@@ -107,6 +111,16 @@ class Table:
         if self.live is None:
             return tuple(range(self.units(stage)))
         return tuple(unit for unit, since in enumerate(self.live.since[stage]) if since >= 0)
+
+    @cached_property
+    def apart(self) -> tuple[frozenset[int], ...]:
+        """By store, the units that are for hot values alone: none, if these are not apart."""
+        if not self.made.hot_units:
+            return (frozenset(),) * len(self.stages[0])
+        return tuple(
+            frozenset(unit for line in set(one.assigned[-HOT_GROUPS:]) for unit in one.lines[line])
+            for one in self.stages[0]
+        )
 
     def through(self, stage: int, number: int) -> int:
         """One of a stage's units for whatever may pass through any of them."""
@@ -130,6 +144,7 @@ class Table:
         if self.live is not None:
             self._check_live(spec, self.live)
         check_hot(self, spec)
+        check_values(self, spec)
 
     def _check_live(self, spec: JoinSpec, live: Live) -> None:
         if self.copies is not None:
