@@ -117,9 +117,9 @@ def test_a_site_that_is_killed_neither_loses_nor_doubles(cluster: Cluster, tmp_p
         f'bootstrap = "{cluster.bootstrap}"\nschema = "{COLUMNS}"\n'
     )
     dice = random.Random(7)
-    for _ in range(4):
+    for _ in range(3):
         with serving(file) as process:
-            for _ in range(dice.randrange(4, 12)):
+            for _ in range(dice.randrange(4, 9)):
                 for partition in range(4):
                     cluster.put(partition, dice.randrange(300))
                 cluster.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -72,13 +71,15 @@ class Kafka(NamedTuple):
 def installed() -> Kafka:
     """The installed package; raises OptionError if there is none."""
     try:
-        package = importlib.import_module("confluent_kafka")
+        import confluent_kafka
     except ImportError:
         raise OptionError(
             "a stream comes from a Kafka topic, and the package confluent-kafka is not installed",
-            hint="pip install 'thetastream[kafka]', or let a consumer push: push = true",
+            hint="pip install confluent-kafka, or let a consumer push: push = true",
         ) from None
-    return Kafka(package.Consumer, package.TopicPartition, package.KafkaException)
+    return Kafka(
+        confluent_kafka.Consumer, confluent_kafka.TopicPartition, confluent_kafka.KafkaException
+    )
 
 
 def connect(kafka: Kafka, config: TopicConfig) -> Consumer:
