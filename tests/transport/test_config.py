@@ -116,6 +116,20 @@ def test_a_topic(tmp_path: Path) -> None:
     assert "a=b" not in repr(config)
 
 
+def test_the_topic_in_the_documentation(tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "sites.md"
+    blocks = page.read_text(encoding="utf-8").split("```")
+    (text,) = (one for one in blocks if one.startswith("toml\n# file: topic.toml"))
+    (lines,) = (one for one in blocks if one.startswith("\nsecurity.protocol="))
+    secret(tmp_path / "kafka.conf", lines)
+    text = text.removeprefix("toml").replace("# settings_file", "settings_file")
+    topic = load(write(tmp_path, text)).streams["fares"].topic
+    assert topic is not None
+    assert topic.rows.schema.names == ["at", "zone", "fare", "note"]
+    assert topic.settings["sasl.mechanism"] == "SCRAM-SHA-512"
+    assert len(topic.settings) == 5
+
+
 @pytest.mark.parametrize(
     ("old", "new", "word"),
     [
