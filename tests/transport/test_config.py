@@ -79,7 +79,6 @@ def test_the_least_that_is_needed(tmp_path: Path) -> None:
         ('dir = "s"\n[streams.rides]\ntime = "at"', "says nothing about where"),
         (f'dir = "s"\n{STREAM}folder = "in"', "says more than once"),
         ('dir = "s"\n[streams."../x"]\ntime = "at"\npush = true', "not a name for a stream"),
-        ('dir = "s"\n[streams.rides]\ntime = "at"\ntopic = "t"', "connector for Kafka"),
         ('dir = "s"\nstreams = 3', "not a table"),
     ],
 )
@@ -88,6 +87,112 @@ def test_mistakes(tmp_path: Path, text: str, word: str) -> None:
         load(write(tmp_path, text))
     assert str(error.value).startswith(f"{tmp_path / 'site.toml'}: ") or "TOML" in word
     assert error.value.hint
+
+
+TOPIC = """dir = "s"
+[streams.rides]
+time = "at"
+topic = "rides"
+bootstrap = "127.0.0.1:9092"
+schema = "at timestamp, zone int"
+"""
+
+
+def test_a_topic(tmp_path: Path) -> None:
+    topic = load(write(tmp_path, TOPIC)).streams["rides"].topic
+    assert topic is not None
+    assert (topic.topic, topic.bootstrap, topic.latest) == ("rides", "127.0.0.1:9092", False)
+    assert topic.rows.schema.names == ["at", "zone"]
+    secret(tmp_path / "kafka", "# for rides\nsecurity.protocol=SASL_SSL\nsasl.password = a=b\n")
+    more = TOPIC.replace("127.0.0.1:9092", "b1.example:9092, b2.example:9092")
+    more += 'settings_file = "kafka"\nstarting = "latest"\ngroup = "g"\nformat = "json"\n'
+    more += 'skip = ["0:17", "1:2-9"]\n'
+    config = load(write(tmp_path, more))
+    topic = config.streams["rides"].topic
+    assert topic is not None
+    assert topic.bootstrap == "b1.example:9092,b2.example:9092"
+    assert topic.settings == {"security.protocol": "SASL_SSL", "sasl.password": "a=b"}
+    assert (topic.latest, topic.group, topic.skip) == (True, "g", ((0, 17, 17), (1, 2, 9)))
+    assert "a=b" not in repr(config)
+
+
+def test_the_topic_in_the_documentation(tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "sites.md"
+    blocks = page.read_text(encoding="utf-8").split("```")
+    (text,) = (one for one in blocks if one.startswith("toml\n# file: topic.toml"))
+    (lines,) = (one for one in blocks if one.startswith("\nsecurity.protocol="))
+    secret(tmp_path / "kafka.conf", lines)
+    text = text.removeprefix("toml").replace("# settings_file", "settings_file")
+    topic = load(write(tmp_path, text)).streams["fares"].topic
+    assert topic is not None
+    assert topic.rows.schema.names == ["at", "zone", "fare", "note"]
+    assert topic.settings["sasl.mechanism"] == "SCRAM-SHA-512"
+    assert len(topic.settings) == 5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ('"rides"', '"a b"', "not the name of one topic"),
+        ('topic = "rides"', "topic = 3", "not a string"),
+        ("bootstrap", "bootstraps", "did you mean 'bootstrap'"),
+        ('bootstrap = "127.0.0.1:9092"', "", "has no bootstrap"),
+        ("127.0.0.1:9092", "127.0.0.1", "not a host and a port"),
+        ("127.0.0.1:9092", "grpc://127.0.0.1:9092", "not a host and a port"),
+        ("127.0.0.1:9092", "127.0.0.1:1,b.example:9092", "b.example .* is another machine"),
+        ("schema =", "format =", "is not json"),
+        ("at timestamp", "at bigint", "no timestamp 'at'"),
+        ("zone int", "zone", "cannot be read at 'zone'"),
+        ("zone int", "zone int,", "ends with a comma"),
+        ("zone int", "zone array<int>", "cannot be read at"),
+        ("zone int", "zone interval", "has the type interval"),
+        ("zone int", "zone int(3)", "has the type int"),
+        ("zone int", "zone decimal(99)", "has the type decimal"),
+        ("zone int", "zone decimal(3, 4)", "has the type decimal"),
+        ("zone int", "_number int", "cannot be called"),
+        ("zone int", "at int", "two columns"),
+        ("schema", 'starting = "now"\nschema', "neither earliest nor latest"),
+        ("schema", 'group = ""\nschema', "not a name"),
+        ("schema", 'settings_file = "nowhere"\nschema', "cannot be read"),
+        ("schema", 'skip = "0:1"\nschema', "not a list of partitions"),
+        ("schema", 'skip = ["0:9-1"]\nschema', "not a list of partitions"),
+        ("schema", "skip = [1]\nschema", "not a list of partitions"),
+        ("schema", "push = true\nschema", "says more than once"),
+        ('topic = "rides"', "push = true", "has no option 'bootstrap'"),
+    ],
+)
+def test_mistakes_about_a_topic(tmp_path: Path, old: str, new: str, word: str) -> None:
+    assert old in TOPIC
+    text = TOPIC.replace(
+        f"topic = {old}" if old == '"rides"' else old, f"topic = {new}" if old == '"rides"' else new
+    )
+    with pytest.raises(OptionError, match=word) as error:
+        load(write(tmp_path, text))
+    assert str(error.value).startswith(f"{tmp_path / 'site.toml'}: ")
+    assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("sasl.password", "line 1 of .* is not a setting"),
+        ("Sasl.Password=hunter22", "line 1 of .* is not a setting"),
+        ("bootstrap.servers=hunter22", "not one for a connection"),
+        ("plugin.library.paths=hunter22", "not one for a connection"),
+        ("ssl.engine.location=hunter22", "not one for a connection"),
+        ("sasl.kerberos.kinit.cmd=hunter22", "not one for a connection"),
+        ("sasl.password=hunter22\nsasl.password=hunter22", "twice"),
+    ],
+)
+def test_mistakes_in_the_settings_of_a_topic(tmp_path: Path, text: str, word: str) -> None:
+    secret(tmp_path / "kafka", text)
+    file = write(tmp_path, f'{TOPIC}settings_file = "kafka"\n')
+    with pytest.raises(OptionError, match=word) as error:
+        load(file)
+    assert "hunter22" not in str(error.value)
+    (tmp_path / "kafka").chmod(0o644)
+    with pytest.raises(OptionError, match="can be read by others"):
+        load(file)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "[::]", "site.example"])

@@ -189,6 +189,40 @@ def test_a_crash_at_any_step_of_sealing_loses_nothing(
         assert Log(copy).is_taken("a")
 
 
+def test_a_seal_whose_last_step_fails_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal that follows has its name already, and the folder cannot be made durable."""
+    log = filled(tmp_path, [4, 4])
+    create = journals.Journal.create
+
+    def failing(folder: Path, head: journals.Head) -> journals.Journal:
+        create(folder, head).close()
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journals.Journal, "create", failing)
+        with pytest.raises(OSError, match="Input/output"):
+            log.seal()
+    log.append(rides(8, 2), at=0)
+    assert everything(Log(tmp_path)) == list(range(10))
+
+
+def test_positions_are_stored_with_their_rows(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.append_with_positions(rides(0, 0), at=0, positions={"t/0": 5, "t/1": 0})
+    log.append_with_positions(rides(0, 3), at=0, positions={"t/0": 8})
+    assert Log(tmp_path).positions() == {"t/0": 8, "t/1": 0}
+    log = Log(tmp_path)
+    log.seal()
+    log.append_with_positions(rides(3, 1), at=0, positions={"t/1": 2})
+    found = Log(tmp_path)
+    assert found.positions() == {"t/0": 8, "t/1": 2}
+    assert everything(found) == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="t/0 goes back to 7"):
+        found.append_with_positions(rides(4, 1), at=0, positions={"t/0": 7})
+
+
 def test_an_append_after_a_seal_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,11 @@ A site's file names its folder, its address and its streams:
   [streams.tips]
   time = "paid_at"
   push = true
+  [streams.fares]
+  time = "at"
+  topic = "fares"
+  bootstrap = "127.0.0.1:9092"
+  schema = "at timestamp, zone int, fare double"
 
 The token of a site is read from a file that only its owner can read, or from the variable
 THETASTREAM_SITE_TOKEN. An address that other machines can reach needs token_file, tls_cert and

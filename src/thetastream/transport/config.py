@@ -12,6 +12,12 @@ folder = "/data/rides"
 [streams.tips]
 time = "paid_at"
 push = true
+
+[streams.fares]
+time = "at"
+topic = "fares"
+bootstrap = "127.0.0.1:9092"
+schema = "at timestamp, zone int, fare double"
 """
 
 from __future__ import annotations
@@ -27,8 +33,10 @@ from typing import Any
 from thetastream.durations import parse_duration
 from thetastream.errors import OptionError, WindowError, unknown_option
 from thetastream.sizes import parse_size
+from thetastream.transport import topicconfig
 from thetastream.transport.addresses import Address, read_secret, read_token
 from thetastream.transport.messages import Limits
+from thetastream.transport.topicconfig import TopicConfig, read_topic
 
 LISTEN = "127.0.0.1:8815"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
@@ -44,7 +52,9 @@ class StreamConfig:
     name: str
     time: str
     folder: Path | None = None
-    """Where Parquet files appear; None if tuples are pushed."""
+    """Where Parquet files appear."""
+    topic: TopicConfig | None = None
+    """Whose messages are taken in. Without it and a folder, tuples are pushed."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +151,8 @@ class _Reader:
             )
         if not isinstance(raw, dict):
             raise self._error(f"{where} is not a table", f"write {where} and push = true")
-        self._no_others(raw, ("time", *_SOURCES), where)
+        more = topicconfig.KEYS if "topic" in raw else ()
+        self._no_others(raw, ("time", *_SOURCES, *more), where)
         if "push" in raw and not isinstance(raw["push"], bool):
             raise self._error(f"push of {where} is not true or false", "write push = true")
         given = [source for source in _SOURCES if raw.get(source)]
@@ -149,14 +160,12 @@ class _Reader:
             raise self._error(
                 f"{where} says {'nothing' if not given else 'more than once'} about where its"
                 " tuples come from",
-                'give one of folder = "...", push = true',
-            )
-        if given == ["topic"]:
-            raise self._error(
-                f"{where} names a Kafka topic, and no connector for Kafka is installed",
-                "let a consumer of the topic push its tuples: push = true",
+                'give one of folder = "...", push = true, topic = "..."',
             )
         time = self._text(raw, "time", where)
+        if given == ["topic"]:
+            folder = self._file.resolve().parent
+            return StreamConfig(name, time, topic=read_topic(raw, time, folder, where))
         return StreamConfig(name, time, self._path(raw, "folder", where))
 
     def _retain(self) -> int | None:

@@ -4,9 +4,9 @@
     entry:    "TSEN", lengths, first number, rows, CRC-32 of all of it, note (JSON), batch (Arrow)
 
 The head has everything that must outlive the files before it: the stream's id, its schema, the
-first number, and what is known of writers and files. A journal is created whole, so only its end
-can be torn: by a process that was killed, or a machine that lost power, before an append was
-acknowledged. That end is cut off. Damage anywhere else is refused, since it would lose tuples.
+first number, and what is known of writers, files and topics. A journal is created whole, so only
+its end can be torn: by a process that was killed, or a machine that lost power, before an append
+was acknowledged. That end is cut off. Damage anywhere else is refused, since it would lose tuples.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ class Head:
     writers: dict[str, Writer] = field(default_factory=dict)
     partial: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Files of which only some rows are taken in: how many, and the file's size."""
+    positions: dict[str, int] = field(default_factory=dict)
+    """Sources that count: what each goes on with."""
 
     def to_bytes(self) -> bytes:
         """The head as a journal begins with it."""
@@ -69,6 +71,7 @@ class Head:
                 "schema": None if schema is None else _base64(schema.serialize()),
                 "writers": {name: list(writer) for name, writer in self.writers.items()},
                 "partial": {name: list(rows) for name, rows in self.partial.items()},
+                "positions": self.positions,
             }
         ).encode()
         return _HEAD.pack(_MAGIC, len(text), zlib.crc32(text)) + text
@@ -92,10 +95,15 @@ class Journal:
         self._broken = ""
         self._file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
 
+    @staticmethod
+    def path_of(folder: Path, first: int) -> Path:
+        """The file of the journal that begins with this number."""
+        return folder / f"{PREFIX}{first:020d}"
+
     @classmethod
     def create(cls, folder: Path, head: Head) -> Journal:
         """A journal without entries, in the place of one that may begin at the same number."""
-        path = folder / f"{PREFIX}{head.first:020d}"
+        path = cls.path_of(folder, head.first)
         data = head.to_bytes()
         write_file(path, data)
         return cls(path, head, len(data))
@@ -190,6 +198,7 @@ def _read_head(path: Path, data: bytes) -> tuple[Head, int]:
             schema=schema,
             writers={name: Writer(*writer) for name, writer in found["writers"].items()},
             partial={name: (rows[0], rows[1]) for name, rows in found["partial"].items()},
+            positions={name: int(at) for name, at in found.get("positions", {}).items()},
         )
     except (struct.error, ValueError, KeyError, TypeError, pa.ArrowException):
         raise SiteDataError(

@@ -17,7 +17,7 @@ import json
 import secrets
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,6 +90,7 @@ class Log:
         self._schema = head.schema
         self._writers = dict(head.writers)
         self._partial = dict(head.partial)
+        self._positions = dict(head.positions)
         self._entries: list[Entry] = []
         self._open: list[Segment] = []
         self._next = head.first
@@ -130,6 +131,11 @@ class Log:
         """Rows of a file that are taken in already, and the file's size then; 0, 0 if none are."""
         return self._partial.get(name, (0, 0))
 
+    def positions(self) -> dict[str, int]:
+        """What each source that counts goes on with."""
+        with self._lock:
+            return dict(self._positions)
+
     # -- to add ---------------------------------------------------------------------------------
 
     def append(
@@ -168,6 +174,16 @@ class Log:
             if name in self._taken or upto - batch.num_rows != self.partly_taken(name)[0]:
                 raise ValueError(f"rows of {name} are taken in twice or not in order")
             return self._append(note, batch)
+
+    def append_with_positions(
+        self, batch: pa.RecordBatch, *, at: int, positions: Mapping[str, int]
+    ) -> int:
+        """Store rows, and in the same step how far their source has come; the first number."""
+        with self._lock:
+            for name, position in positions.items():
+                if position < self._positions.get(name, 0):
+                    raise ValueError(f"{name} goes back to {position}")
+            return self._append({"at": at, "positions": dict(positions)}, batch)
 
     def _append(self, note: dict[str, Any], batch: pa.RecordBatch) -> int:
         if self._schema is None:
@@ -208,6 +224,7 @@ class Log:
                 self._new_names.append(note["file"])
             else:
                 self._partial[note["file"]] = (note["upto"], note["size"])
+        self._positions |= note.get("positions", {})
         if entry.batch.num_rows:
             self._entries.append(entry)
         self._next = entry.first + entry.batch.num_rows
@@ -245,10 +262,11 @@ class Log:
             )
             try:
                 self._write_taken()
-                head = Head(self.id, self._next, self._schema, self._writers, self._partial)
+                head = self._head(self.id, self._schema)
                 journal = Journal.create(self._folder, head)
             except BaseException:
-                # The journal goes on, so nothing else may hold its tuples.
+                # The journal goes on, so nothing else may hold its tuples or follow it.
+                Journal.path_of(self._folder, self._next).unlink(missing_ok=True)
                 segment.path.unlink(missing_ok=True)
                 raise
             old, self._journal = self._journal, journal
@@ -259,6 +277,10 @@ class Log:
             old.close()
             old.path.unlink(missing_ok=True)
             sync_folder(self._folder)
+
+    def _head(self, id: str, schema: pa.Schema | None) -> Head:
+        """The head of the journal that comes next."""
+        return Head(id, self._next, schema, self._writers, self._partial, self._positions)
 
     def _forget(self, segments: Sequence[Segment]) -> None:
         self._floor = segments[-1].stop
@@ -459,12 +481,13 @@ class Log:
             raise self._lost(f"{old.path} and the file that was made of it differ")
         head = old.head
         self._writers, self._partial = dict(head.writers), dict(head.partial)
+        self._positions = dict(head.positions)
         self._entries = []
+        self._next = sealed
         for entry in entries:
             self._remember(entry)
         self._write_taken()
-        following = Head(head.id, sealed, head.schema, self._writers, self._partial)
-        journal = Journal.create(self._folder, following)
+        journal = Journal.create(self._folder, self._head(head.id, head.schema))
         old.close()
         old.path.unlink()
         sync_folder(self._folder)

@@ -8,22 +8,37 @@ import os
 import threading
 import time
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from thetastream.errors import SiteChangedError, SiteError, SiteRequestError
-from thetastream.transport.config import SiteConfig
+from thetastream.transport.config import SiteConfig, StreamConfig
 from thetastream.transport.disk import make_folder
 from thetastream.transport.log import Log, LogOptions
 from thetastream.transport.messages import checked, stream_schema
 from thetastream.transport.sources import FolderSource, check_time
+from thetastream.transport.topics import TopicSource
 from thetastream.version import VERSION
 
 INTERVAL = 0.5
-"""Seconds between two looks at folders and at what is to be forgotten."""
+"""Seconds between two looks at folders, topics and what is to be forgotten."""
 _SHARES = 10
 """Files over which a stream's retention is spread, at least: they are forgotten whole."""
+
+
+class Source(Protocol):
+    """What fills a stream's log."""
+
+    kind: str
+    refused: dict[str, str]
+    problem: str
+
+    def poll(self, now: int) -> int:
+        """Take in what is new; how many tuples."""
+
+    def close(self) -> None:
+        """End it."""
 
 
 class Site:
@@ -41,24 +56,30 @@ class Site:
             message_bytes=config.limits.message_bytes,
         )
         self.logs = {name: Log(config.dir / name, options) for name in config.streams}
-        self._sources = {
-            stream.name: FolderSource(
-                self.logs[stream.name], stream.folder, stream.time, config.limits
-            )
-            for stream in config.streams.values()
-            if stream.folder is not None
-        }
         for name, log in self.logs.items():
             if log.schema is not None:
                 check_time(log.schema, config.streams[name].time)
+        self._sources: dict[str, Source] = {}
+        for stream in config.streams.values():
+            source = self._source(stream)
+            if source is not None:
+                self._sources[stream.name] = source
         self._pushing = threading.Lock()
         self._started = time.time()
         self._problem = ""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="site", daemon=True)
 
+    def _source(self, stream: StreamConfig) -> Source | None:
+        log, limits = self.logs[stream.name], self.config.limits
+        if stream.topic is not None:
+            return TopicSource(log, stream.topic, limits)
+        if stream.folder is not None:
+            return FolderSource(log, stream.folder, stream.time, limits)
+        return None
+
     def start(self) -> None:
-        """Begin to take files in and to forget."""
+        """Begin to take tuples in and to forget."""
         self._thread.start()
 
     def close(self) -> None:
@@ -66,6 +87,8 @@ class Site:
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join()
+        for source in self._sources.values():
+            source.close()
         for log in self.logs.values():
             log.close()
         os.close(self._lock)
@@ -93,8 +116,8 @@ class Site:
         log = self.log(stream)
         if stream in self._sources:
             raise SiteRequestError(
-                f"the stream {stream!r} takes its tuples from a folder",
-                hint="put files there, or give it push = true in the site's file",
+                f"the stream {stream!r} takes its tuples from a {self._sources[stream].kind}",
+                hint="put them there, or give it push = true in the site's file",
             )
         limits = self.config.limits
         # Two first pushes must not both decide the columns.
@@ -125,7 +148,7 @@ class Site:
         return next(filter(None, problems), "")
 
     def poll(self) -> None:
-        """Look at folders once, and forget what is old."""
+        """Look at folders and topics once, and forget what is old."""
         for name, log in self.logs.items():
             if name in self._sources:
                 self._sources[name].poll(_now())
@@ -138,7 +161,8 @@ class Site:
         return {
             "id": log.id,
             "time": self.config.streams[name].time,
-            "source": "push" if source is None else "folder",
+            "source": "push" if source is None else source.kind,
+            "positions": log.positions(),
             "first": log.first,
             "next": log.next,
             "bytes": log.size(),

@@ -28,6 +28,8 @@ _MOST_REFUSED = 100
 class FolderSource:
     """The files of one folder, for one log."""
 
+    kind = "folder"
+
     def __init__(self, log: Log, folder: Path, time: str, limits: Limits) -> None:
         self.refused: dict[str, str] = {}
         """Files that are left out, and why."""
@@ -39,6 +41,9 @@ class FolderSource:
         # A file's batches are cut here; only a single row may be too large.
         self._limits = replace(limits, batch_rows=CHUNK_ROWS)
         self._seen: dict[str, tuple[int, int]] = {}
+
+    def close(self) -> None:
+        """Nothing stays open between two looks."""
 
     def poll(self, now: int) -> int:
         """Take in what is new; how many tuples."""
