@@ -92,6 +92,8 @@ def connect(kafka: Kafka, config: TopicConfig) -> Consumer:
                 "group.id": config.group,
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
+                # Messages of aborted transactions never happened.
+                "isolation.level": "read_committed",
                 # Offsets that are gone must be an error and never a silent jump.
                 "auto.offset.reset": "error",
                 "enable.partition.eof": True,
