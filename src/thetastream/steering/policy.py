@@ -117,7 +117,8 @@ class SplitKey:
     """
 
     stream: str
-    """The stream that is divided among the units; the other one's tuples are copied to them."""
+    """The stream that is divided among the units; the other one's tuples are copied to them. Of a
+    hot value in a stream-aware join, the stream in which it is frequent; nothing is copied."""
     key: int
     step: str
     """`copy`, `take`, `hot`, `cooling` or `drop`."""
