@@ -147,7 +147,7 @@ def crash_and_restart(root: Path, rng: random.Random, crashes: int, names: str =
 @pytest.mark.parametrize(
     ("target", "seed"),
     [
-        # With the suite, a worker is killed below, an executor and the driver in `test_kill_live`.
+        # With the suite, a worker is killed below, and the driver in `test_kill_live`.
         *(
             pytest.param(target, seed, marks=long)
             for target in ("worker", "executor", "driver")

@@ -59,7 +59,7 @@ class Hand:
     ("target", "live", "seed"),
     [
         pytest.param("driver", "window", 1, marks=short),
-        pytest.param("executor", "history", 1, marks=short),
+        pytest.param("executor", "history", 1, marks=long),
         *(
             pytest.param(target, live, seed, marks=long)
             for target in ("worker", "executor", "driver")

@@ -10,9 +10,11 @@ import pytest
 from tests.steering.histories import KINDS, ends, play, play_view
 from thetastream.index import pim, streamaware
 
-SEEDS = {2: 6, 3: 2}
+SEEDS = {2: 18, 3: 8}
 """Histories of joins with so many streams: those of three take three times as long."""
-INDEX_SEEDS = {2: 1, 3: 1}
+SHORT = 10
+"""Batches of a history, before those that bring its last change to an end."""
+INDEX_SEEDS = {2: 4, 3: 3}
 """Histories with an index other than the default, to which most of a change makes no difference."""
 
 
@@ -31,16 +33,16 @@ def test_no_row_is_lost_or_doubled_whatever_changes(name: str) -> None:
     seeds = INDEX_SEEDS if "index" in (KINDS[name].options or {}) else SEEDS
     count = seeds[KINDS[name].streams]
     for seed in range(count):
-        seen.update(ends(play(KINDS[name], seed)))
+        seen.update(ends(play(KINDS[name], seed, count=SHORT)))
     # A test in which nothing changes shows nothing.
-    assert seen["announce"] >= count / 2
+    assert seen["announce"] >= count / 4
     assert seen["announce"] == seen["switch"] == seen["forget"]
 
 
 def test_aggregates_in_place_lose_nothing_either() -> None:
     seen: Counter[str] = Counter()
     for seed in range(SEEDS[2]):
-        seen.update(ends(play_view(seed)))
+        seen.update(ends(play_view(seed, count=SHORT)))
     assert seen["forget"] > 0
 
 
