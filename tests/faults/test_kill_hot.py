@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,26 +12,13 @@ import pytest
 
 import thetastream as ts
 from tests.conftest import oracle, results, write_batches
-from tests.faults.test_kill import (
-    CHAOS_SEEDS,
-    CLUSTER,
-    FIRST_CHAOS_SEED,
-    LOCAL,
-    MINUTE,
-    batches_done,
-    end_group,
-    executors,
-    job,
-    long,
-    rows,
-    workers,
-)
+from tests.faults.changing import kill_while
+from tests.faults.test_kill import CHAOS_SEEDS, MINUTE, long, rows
 
 BATCHES = 12
 ROWS = 300
 DRIFT = 4
 """Batches after which another key is hot."""
-LIMIT_SECONDS = 600
 
 
 def skewed(data: np.random.Generator, batch: int, share: float) -> pa.Table:
@@ -73,36 +59,15 @@ def test_killed_while_keys_become_hot(target: str, seed: int, tmp_path: Path) ->
     }
     for name, batches in sides.items():
         write_batches(tmp_path / name, batches)
-    kills_wanted = 1 if seed < FIRST_CHAOS_SEED else 3
-    hits = 0
     seen: set[tuple[int, str]] = set()
-    master = CLUSTER if target == "executor" else LOCAL
-    begin = time.monotonic()
-    while True:
-        assert time.monotonic() - begin < LIMIT_SECONDS, (tmp_path / "log.txt").read_text()[-3000:]
-        with job(tmp_path, master, "rs", "hot") as process:
-            before = batches_done(tmp_path)
-            while process.poll() is None:
-                assert time.monotonic() - begin < LIMIT_SECONDS, "it takes too long"
-                now = listed(tmp_path)
-                changing, seen = bool(now - seen), seen | now
-                if changing and hits < kills_wanted and batches_done(tmp_path) > before:
-                    time.sleep(rng.uniform(0.0, 0.8))
-                    before = batches_done(tmp_path)
-                    if target == "driver":
-                        end_group(process)
-                        hits += 1
-                        break
-                    alive = workers(process) if target == "worker" else executors(process)
-                    if alive:
-                        with suppress(OSError):
-                            rng.choice(alive).kill()
-                        hits += 1
-                time.sleep(0.05)
-            if process.poll() == 0:
-                break
-            assert target == "driver", (tmp_path / "log.txt").read_text()[-3000:]
-    assert hits >= 1
+
+    def changing() -> bool:
+        now = listed(tmp_path)
+        changed = bool(now - seen)
+        seen.update(now)
+        return changed
+
+    kill_while(changing, tmp_path, target, "hot", seed, rng)
     steps = [
         {(one.key, one.step.value) for table in version.joins for one in table.hot}
         for version in ts.control(str(tmp_path / "control"))._directory.history()

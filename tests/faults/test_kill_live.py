@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,24 +11,10 @@ import pytest
 
 import thetastream as ts
 from tests.conftest import oracle, results, write_batches
-from tests.faults.test_kill import (
-    CHAOS_SEEDS,
-    CLUSTER,
-    FIRST_CHAOS_SEED,
-    LOCAL,
-    MINUTE,
-    batches_done,
-    end_group,
-    executors,
-    job,
-    long,
-    rows,
-    short,
-    workers,
-)
+from tests.faults.changing import kill_while
+from tests.faults.test_kill import CHAOS_SEEDS, MINUTE, long, rows, short
 
 BATCHES = 14
-LIMIT_SECONDS = 600
 ROWS = 400
 
 
@@ -77,34 +61,9 @@ def test_killed_while_the_routing_changes(
     for name, batches in sides.items():
         write_batches(tmp_path / name, batches)
     hand = Hand(tmp_path, rng)
-    kills_wanted = 1 if seed < FIRST_CHAOS_SEED else 3
-    hits = 0
-    master = CLUSTER if target == "executor" else LOCAL
-    begin = time.monotonic()
-    while True:
-        assert time.monotonic() - begin < LIMIT_SECONDS, (tmp_path / "log.txt").read_text()[-3000:]
-        with job(tmp_path, master, "rs", live) as process:
-            before = batches_done(tmp_path)
-            while process.poll() is None:
-                assert time.monotonic() - begin < LIMIT_SECONDS, "it takes too long"
-                changing = hand.step() not in ("", "settled")
-                if changing and hits < kills_wanted and batches_done(tmp_path) > before + 1:
-                    time.sleep(rng.uniform(0.0, 0.8))
-                    before = batches_done(tmp_path)
-                    if target == "driver":
-                        end_group(process)
-                        hits += 1
-                        break
-                    alive = workers(process) if target == "worker" else executors(process)
-                    if alive:
-                        with suppress(OSError):
-                            rng.choice(alive).kill()
-                        hits += 1
-                time.sleep(0.05)
-            if process.poll() == 0:
-                break
-            assert target == "driver", (tmp_path / "log.txt").read_text()[-3000:]
-    assert hits >= 1
+    kill_while(
+        lambda: hand.step() not in ("", "settled"), tmp_path, target, live, seed, rng, batches=2
+    )
     changes = ts.control(str(tmp_path / "control")).history()
     assert len(changes) > 1
     window = "" if live == "history" else f" AND abs(epoch_us(r.t) - epoch_us(s.t)) <= {2 * MINUTE}"
