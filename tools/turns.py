@@ -2,11 +2,11 @@
 
     python tools/turns.py CASE ROWS TRIGGERS OLD NEW
 
-OLD and NEW are checkouts (folders with `src`); `CHECKOUT,live` uses a control directory. Both run
-at the same time in processes of their own, and only one of them works at any moment, so that a
-machine whose speed drifts is as fast for one as for the other. Run one after the other, the same
-code has been seen to differ by half. Prints the seconds of each trigger, and the ratio of the
-medians and of the sums after the warm-up.
+OLD and NEW are checkouts (folders with `src`); `CHECKOUT,live` uses a control directory, and
+`CHECKOUT,hot` looks for hot keys as well. Both run at the same time in processes of their own, and
+only one of them works at any moment, so that a machine whose speed drifts is as fast for one as for
+the other. Run one after the other, the same code has been seen to differ by half. Prints the
+seconds of each trigger, and the ratio of the medians and of the sums after the warm-up.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ def play(case_name: str, rows: str, triggers: str, folder: str, how: str) -> Non
     for name, schema in zip(case.names, case.schemas, strict=True):
         (work / "in" / name).mkdir(parents=True)
         frames[name] = reader.schema(schema).parquet(str(work / "in" / name))
-    options = {"control": str(work / "control")} if how == "live" else {}
+    options = {"control": str(work / "control")} if how else {}
+    if how == "hot":
+        options["hot_keys"] = "auto"
     joined, _ = worker.ours(case, frames, options, cases.OURS)
     query = (
         joined.writeStream.format("noop")

@@ -120,21 +120,26 @@ class City:
         )
 
 
-def write_batch(table: pa.Table, folder: Path, batch: int) -> Path:
-    """The table as a file of the folder, which a reader sees whole or not at all."""
+def write_batch(table: pa.Table, folder: Path, batch: int, row_group: int | None = None) -> Path:
+    """The table as a file of the folder, which a reader sees whole or not at all.
+
+    Tasks of Spark share a file by its row groups, which have so many rows.
+    """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = folder / f"batch-{batch:06d}.parquet"
     # Spark's file source skips names that begin with a dot.
     hidden = folder / f".{file.name}"
-    pq.write_table(table, hidden)
+    pq.write_table(table, hidden, row_group_size=row_group)
     hidden.chmod(0o600)
     hidden.rename(file)
     return file
 
 
-def write_batches(tables: Iterator[pa.Table], folder: Path) -> list[Path]:
+def write_batches(
+    tables: Iterator[pa.Table], folder: Path, row_group: int | None = None
+) -> list[Path]:
     """All tables as files that Spark's file source reads in this order."""
-    files = [write_batch(table, folder, batch) for batch, table in enumerate(tables)]
+    files = [write_batch(table, folder, batch, row_group) for batch, table in enumerate(tables)]
     in_order(files)
     return files
 

@@ -20,7 +20,17 @@ def case_of(name: str) -> cases.Case:
 
 
 @pytest.mark.parametrize(
-    "name", ["equality", "skew", "band", "key-band", "inequality", "index-zipf", "sum-10"]
+    "name",
+    [
+        "equality",
+        "skew",
+        "hot-results",
+        "band",
+        "key-band",
+        "inequality",
+        "index-zipf",
+        "sum-10",
+    ],
 )
 def test_generated_streams_have_the_results_they_promise(name: str, tmp_path: Path) -> None:
     case = case_of(name).scaled(rows=40_000, triggers=8, results=10.0)

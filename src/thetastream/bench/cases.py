@@ -221,6 +221,15 @@ CASES: tuple[Case, ...] = (
     ),
     replace(
         EQUALITY,
+        name="hot-results",
+        title="Equality, one key has half of the rows of a large stream, ten results per row",
+        data="hot_results",
+        contestants=(OURS, HASH),
+        hot_keys=True,
+        results=10.0,
+    ),
+    replace(
+        EQUALITY,
         name="hot-uniform",
         title="Equality, uniform keys, looking for hot ones",
         contestants=(OURS, LIVE, HASH),

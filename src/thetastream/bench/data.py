@@ -32,8 +32,11 @@ _VALUES, _EXPONENT = 1000, 1.5
 """Of the skewed inequality join: its values, and how unequal their frequencies are."""
 _POPULAR = 0.375
 """With a fifth of the others, these make half of the packets go to a fifth of the spots."""
+HOT_DATA = ("hot", "hot_results")
 HOT_OTHERS = 20
 """The rows of a case with a hot key, out of which one is of the other stream."""
+HOT_ROW_GROUPS = 16
+"""Row groups of such a trigger, which tasks can share."""
 HOT_KEY = 4_711
 LINEITEMS_PER_SCALE = 6_000_000
 """Rows of lineitem at scale factor 1, about."""
@@ -52,7 +55,10 @@ def prepare(case: Case, root: Path) -> Path:
         _tpch(case, folder, root)
     else:
         for side, name in enumerate(case.names):
-            write_batches(_synthetic(case, side), folder / name)
+            # A stream that is most of a trigger comes in parts, as from any source that is meant
+            # for it: read by one task, it would keep one core busy and not the other.
+            row_group = case.rows // HOT_ROW_GROUPS if case.data in HOT_DATA else None
+            write_batches(_synthetic(case, side), folder / name, row_group)
     # Written last: an interrupted run leaves no half dataset that looks whole.
     (folder / "done").touch()
     return folder
@@ -72,7 +78,7 @@ def _synthetic(case: Case, side: int) -> Iterator[pa.Table]:
 
 def _rows_of(case: Case, side: int) -> int:
     """Rows of a stream per trigger: of a case with a hot key, nearly all are of the first one."""
-    if case.data == "hot":
+    if case.data in HOT_DATA:
         few = case.rows // HOT_OTHERS
         return few if side else case.rows - few
     return case.rows // len(case.names)
@@ -82,16 +88,8 @@ def _columns(case: Case) -> Columns:
     """Columns whose join has the case's selectivity."""
     share = case.selectivity
     width = 2 * BAND + 1
-    if case.data == "hot":
-        domain = max(2, round(1 / share))
-
-        def hot(rng: np.random.Generator, rows: int, side: int) -> tuple[Integers, Integers]:
-            k = uniform_keys(rng, rows, domain)
-            if side == 0:
-                k = np.where(rng.random(rows) < 0.5, np.int64(HOT_KEY % domain), k)
-            return k, uniform_keys(rng, rows, 2**31)
-
-        return hot
+    if case.data in HOT_DATA:
+        return _hot_key(case)
     if case.data in ("uniform", "zipf"):
         keys = max(1, round(1 / share))
         zipf = Zipf(keys)
@@ -127,6 +125,28 @@ def _columns(case: Case) -> Columns:
     if case.data in ("gps", "packets"):
         return _hot_spots(case)
     raise ValueError(f"no generator for {case.data}")
+
+
+def _hot_key(case: Case) -> Columns:
+    """One key has half of the rows of r. Its partners in s are as rare as any key's, or so many
+    that they make the case's results."""
+    domain = max(2, round(1 / case.selectivity))
+    key = np.int64(HOT_KEY % domain)
+    partners = 0
+    if case.data == "hot_results":
+        # Within the window a row meets so many triggers of the other stream, before and after it.
+        met = 2 * (case.window or 1) * _rows_of(case, 0) / 2 / case.rows
+        partners = max(1, round(case.results / met))
+
+    def columns(rng: np.random.Generator, rows: int, side: int) -> tuple[Integers, Integers]:
+        k = uniform_keys(rng, rows, domain)
+        if side:
+            k[:partners] = key
+        else:
+            k = np.where(rng.random(rows) < 0.5, key, k)
+        return k, uniform_keys(rng, rows, 2**31)
+
+    return columns
 
 
 def _frequent_values(share: float) -> Columns:

@@ -76,6 +76,18 @@ class _Routes:
         if len(units) and units.max() >= 0:
             self.columns.append((units, np.uint8(role)))
 
+    def divert(self, rows: Int64s, units: Units, role: int) -> None:
+        """Some tuples go to these units, and no longer to any others."""
+        others = [(known.copy(), roles) for known, roles in self.columns]
+        alike = len(others) == 1 and np.ndim(others[0][1]) == 0 and others[0][1] == role
+        for known, _ in others:
+            known[rows] = units if alike else -1
+        if not alike:
+            mine = np.full(self.count, -1, np.int16)
+            mine[rows] = units
+            others.append((mine, np.uint8(role)))
+        self.columns = others
+
     def entries(self) -> tuple[Units, Int64s, npt.NDArray[np.uint8]]:
         """The columns below each other: a unit, a tuple and its role."""
         units, rows, roles = [], [], []
@@ -134,37 +146,9 @@ class Dispatcher:
         self, tuples: Tuples, batch: pa.RecordBatch
     ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         """The rows of a batch, which has these tuples, for each unit and role."""
-        if self._hot is None:
-            yield from self._cut_cold(tuples, batch)
-            return
-        places = self._hot.places(tuples.keys)
-        hot, cold = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
-        if len(hot) == 0:
-            yield from self._cut_cold(tuples, batch)
-            return
-        if len(cold):
-            yield from self._cut_cold(tuples.take(cold), batch.take(pa.array(cold)))
-        routes = self._hot_routes(self._hot, tuples.take(hot), places[hot])
-        yield from _cut(routes, batch.take(pa.array(hot)))
-
-    def _hot_routes(self, hot: KeyRoutes, tuples: Tuples, places: Int64s) -> _Routes:
-        """Tuples of hot keys, whose places among these are given."""
-        routes = _Routes(len(tuples))
-        visits = visit(1 - self._stream)
-        split = hot.is_split[places]
-        if split.any():
-            chosen = hot.lines.chosen(places, spread(tuples))
-            routes.add(np.where(split, chosen, np.int16(-1)), STORE | HOME | visits)
-        if not split.all():
-            routes.add(np.where(split, np.int16(-1), hot.bases[places]), HOME)
-            _add_lines(routes, hot.lines, places, STORE | visits, ~split)
-        return routes
-
-    def _cut_cold(
-        self, tuples: Tuples, batch: pa.RecordBatch
-    ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """The same for tuples whose keys are like any other."""
         routes = self._routes(tuples, widely=False)
+        if self._hot is not None:
+            self._divert(self._hot, tuples, routes)
         if routes.wide is None:
             yield from _cut(routes, batch)
             return
@@ -173,6 +157,20 @@ class Dispatcher:
             if len(rows):
                 some = tuples.take(rows)
                 yield from _cut(self._routes(some, widely=widely), batch.take(pa.array(rows)))
+
+    def _divert(self, hot: KeyRoutes, tuples: Tuples, routes: _Routes) -> None:
+        """Let tuples of hot keys go to the units of their keys, and nowhere else."""
+        places = hot.places(tuples.keys)
+        visits = visit(1 - self._stream)
+        split = np.flatnonzero((places >= 0) & hot.is_split[places])
+        if len(split):
+            chosen = hot.lines.chosen(places[split], spread(tuples.take(split)))
+            routes.divert(split, chosen, STORE | HOME | visits)
+        copied = (places >= 0) & ~hot.is_split[places]
+        if copied.any():
+            rows = np.flatnonzero(copied)
+            routes.divert(rows, hot.bases[places[rows]], HOME)
+            _add_lines(routes, hot.lines, places, STORE | visits, copied)
 
     def _routes(self, tuples: Tuples, *, widely: bool) -> _Routes:
         routes = _Routes(len(tuples))
