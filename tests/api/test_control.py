@@ -17,6 +17,7 @@ from matplotlib.transforms import Bbox
 import thetastream as ts
 from tests.charts.test_charts import drawn
 from tests.steering.scene import Scene
+from thetastream.api.control import running_plan
 from thetastream.api.control_text import bar, size, sparkline, status_line, units_over_time
 from thetastream.api.keys import hot_key
 from thetastream.planner.heat import code_of
@@ -425,3 +426,29 @@ def test_hot_keys_of_one_name_are_told_apart() -> None:
     with pytest.raises(ts.RequestError, match="not hot") as caught:
         hot_key(listed, 9, 1)
     assert caught.value.hint == "these are: a"
+
+
+def test_a_plan_says_which_keys_are_hot(running: Scene, tmp_path: Path) -> None:
+    plan = running.steering.running.plan
+    assert running_plan(plan, running.path) is not plan
+    assert running_plan(plan, running.path).decisions == plan.decisions
+    control = ts.control(running.path)
+    control.heat(3, stream="r")
+    while control.status().hot[0].step != "hot":
+        running.feed()
+    running.feed(2)
+    found = running_plan(plan, running.path)
+    key, gained = found.decisions[len(plan.decisions) :]
+    assert (key.subject, key.choice) == ("hot now", "3 of r in units 0, 1")
+    assert key.reason.startswith("split since 1970-01-12 ")
+    assert " UTC, in step hot, with " in key.reason
+    assert gained.subject == "gain of hot keys"
+    assert "With hot keys the busiest unit has" in gained.reason
+    assert key.choice in str(found)
+    # Of another query, of none, and of a directory that cannot be read.
+    other = Scene(tmp_path / "other", "r.k > s.k").steering.running.plan
+    assert running_plan(other, running.path) is other
+    assert running_plan(plan, str(tmp_path / "nothing")) is plan
+    assert running_plan(plan, None) is plan
+    (running.root / "control.json").write_text("{")
+    assert running_plan(plan, running.path) is plan

@@ -134,6 +134,21 @@ def test_a_batch_without_rows_decides_and_counts_nothing() -> None:
     assert decided(policy, given, earlier) == {"keys": {}, "cool": [7]}
 
 
+def test_keys_of_several_joins_are_decided_on_together() -> None:
+    """A key of the first becomes hot while one of the second cools."""
+    one = moment({("r", 7): 0.5}, rows=[5, 5, 5, 5])
+    other = Holding(stream="s", join=1, stage=0, units=(0, 1, 2, 3))
+    loads = (*one.loads, Load(join=1, stage=0, unit=0, rows_in=9))
+    given = replace(
+        one, holdings=(*one.holdings, other), loads=loads, split=(replace(hot(9), join=1),)
+    )
+    policy, earlier = HotKeys(patience=2), list[Verdict]()
+    earlier.append(policy.decide(given, earlier))
+    edit = policy.decide(given, earlier).edit
+    assert isinstance(edit, Heat)
+    assert ([wish.key for wish in edit.keys], edit.cool) == ([7], ((1, 9),))
+
+
 def test_a_policy_that_wants_more_units_than_there_are_says_so() -> None:
     verdict = HotKeys(least=6).decide(moment({("r", 7): 0.9}), [])
     assert verdict.edit is None

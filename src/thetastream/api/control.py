@@ -7,14 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic, sleep, time
 from typing import Any, SupportsIndex, overload
 
-from thetastream.api import control_text
+from thetastream.api import control_text, hot_text
 from thetastream.api.keys import hot_key, key_code
-from thetastream.errors import ControlError, ControlTimeoutError, RequestError
+from thetastream.errors import (
+    ControlError,
+    ControlTimeoutError,
+    RequestError,
+    ThetastreamError,
+)
+from thetastream.planner import Plan
 from thetastream.spec import JoinTree
 from thetastream.steering.directory import Answer, Directory
 from thetastream.steering.edits import edit_from_json
@@ -389,6 +395,24 @@ def control(path: str) -> Control:
     0
     """
     return Control(path)
+
+
+def running_plan(plan: Plan, path: str | None) -> Plan:
+    """The plan with the keys that are hot now, if the query of that control directory runs it."""
+    if path is None:
+        return plan
+    try:
+        directory = Directory(full_path(path))
+        known = directory.belongs()
+        if known is None or known.fingerprint != plan.tree.fingerprint():
+            return plan
+        status = Control(path).status()
+    except (ThetastreamError, OSError):
+        # A plan can be explained wherever its query will run.
+        return plan
+    return replace(
+        plan, decisions=(*plan.decisions, *hot_text.decisions(status.hot, status.balance))
+    )
 
 
 def _accepted(answer: Answer) -> int:

@@ -1,4 +1,4 @@
-"""Keys as people name them, and the codes by which the routing tables know them."""
+"""Hot keys as people name them, and the codes by which the routing tables know them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from thetastream.errors import OptionError, RequestError
+from thetastream.planner.heat import code_of
 from thetastream.spec import JoinTree
 from thetastream.steering.heat import INSTEAD
 from thetastream.steering.policy import SplitKey
@@ -16,9 +17,6 @@ LISTED = 10
 
 def key_code(tree: JoinTree, key: Any, stream: str, join: int) -> int:
     """The code of a key that a stream of a join may have."""
-    # Imported on first use: it brings the planner, which nothing else needs that only looks.
-    from thetastream.planner.heat import code_of
-
     if not 0 <= join < len(tree.steps):
         raise RequestError(f"there is no join {join}", hint="joins are counted from 0")
     spec = tree.steps[join].spec

@@ -15,7 +15,7 @@ from thetastream.spec import IndexKind, SketchOptions, SortOrder, Store, StreamS
 class Indexed(NamedTuple):
     """The index of a stream's store."""
 
-    index: IndexKind
+    kind: IndexKind
     theta: int | None = None
     """Bytes of a mini-group, where it has such."""
     sketch: SketchOptions | None = None

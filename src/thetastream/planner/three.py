@@ -161,7 +161,9 @@ class _ThreeWay:
                             keeps=keeps,
                             period=None if keeps is None else period,
                         ),
-                        **indexed._asdict(),
+                        index=indexed.kind,
+                        theta=indexed.theta,
+                        sketch=indexed.sketch,
                     )
                 )
             stages.append(Stage(number=stage.number, stores=tuple(stores), meetings=stage.meetings))

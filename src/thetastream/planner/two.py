@@ -107,7 +107,9 @@ def _stage(pair: Pair, choice: Choice, period: int | None, request: Request) -> 
                 group_by=choice.group_by[stream],
                 order=order,
                 retention=kept,
-                **indexed._asdict(),
+                index=indexed.kind,
+                theta=indexed.theta,
+                sketch=indexed.sketch,
             )
         )
     meetings = tuple(Meeting(new=i, stored=1 - i, then=Then.EMIT) for i in (0, 1))

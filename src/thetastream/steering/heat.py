@@ -79,9 +79,10 @@ def check_wish(version: Version, wish: Heat, tree: JoinTree) -> None:
                 f"{one.units} units for key {one.name} are more than the {units} that there are",
                 hint=f"give at most {units}, or scale first",
             )
+    listed = {(join, one.key) for join, table in enumerate(version.joins) for one in table.hot}
+    listed |= {(join, one.key) for join, table in enumerate(version.joins) for one in table.values}
     for join, key in wish.cool:
-        tables = version.joins[join : join + 1] if join >= 0 else ()
-        if not any(one.key == key for table in tables for one in (*table.hot, *table.values)):
+        if (join, key) not in listed:
             raise ControlError(
                 f"key {key} of join {join} is not hot", hint="status() lists the keys that are"
             )

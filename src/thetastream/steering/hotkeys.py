@@ -76,7 +76,7 @@ class HotKeys:
         wishes: list[HotWish] = []
         cool: list[tuple[int, int]] = []
         said: list[str] = []
-        known, low = _cool_so_far(earlier), dict[tuple[int, int], int]()
+        so_far, low = _cool_so_far(earlier), dict[tuple[int, int], int]()
         joins = sorted({one.join for one in moment.holdings})
         few = ""
         for join in joins:
@@ -85,11 +85,11 @@ class HotKeys:
                 few = f"a hot key is to have {self._least} units, and there are {found.units}"
                 continue
             if found.is_silent:
-                low |= {place: times for place, times in known.items() if place[0] == join}
+                low |= {place: times for place, times in so_far.items() if place[0] == join}
                 continue
             high = self._factor / found.units
             for key in found.cooler(high / 2):
-                times = low[join, key.key] = 1 + known.get((join, key.key), 0)
+                times = low[join, key.key] = 1 + so_far.get((join, key.key), 0)
                 if times >= self._patience:
                     cool.append((join, key.key))
                     said.append(f"key {key.shown or key.key} of {key.stream} has cooled")
