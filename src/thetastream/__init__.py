@@ -40,6 +40,7 @@ from thetastream.options import JoinOptions
 from thetastream.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from thetastream.api.batches import BatchMetrics, Metrics
     from thetastream.api.control import (
         Change,
         Control,
@@ -51,14 +52,8 @@ if TYPE_CHECKING:
         control,
     )
     from thetastream.api.live import Manager, manage
-    from thetastream.api.metrics import (
-        BatchMetrics,
-        HeavyKey,
-        Metrics,
-        StreamLoad,
-        UnitLoad,
-        metrics,
-    )
+    from thetastream.api.loads import HeavyKey, StreamLoad, UnitLoad
+    from thetastream.api.metrics import metrics
     from thetastream.api.session import configure, session
     from thetastream.api.sites import RemoteStream, Site, site
     from thetastream.api.streams import ARRIVAL, Streams, sql, streams
@@ -89,8 +84,10 @@ if TYPE_CHECKING:
     from thetastream.transport.client import Pushed, SiteClient, SiteStream
 
 _LATER = {
+    "api.batches": ("BatchMetrics", "Metrics"),
     "api.live": ("Manager", "manage"),
-    "api.metrics": ("BatchMetrics", "HeavyKey", "Metrics", "StreamLoad", "UnitLoad", "metrics"),
+    "api.loads": ("HeavyKey", "StreamLoad", "UnitLoad"),
+    "api.metrics": ("metrics",),
     "api.session": ("configure", "session"),
     "api.sites": ("RemoteStream", "Site", "site"),
     "api.streams": ("ARRIVAL", "Streams", "sql", "streams"),

@@ -168,7 +168,8 @@ class JoinOptions:
     and an equality of two streams. With `topology="stream-aware"`, whether frequent values are
     stored in units of their own; needs `control` and an inequality or a band."""
     sketch: SketchOptions | None = None
-    """With `hot_keys`, the size of the units' predictors, and how fast they forget."""
+    """With `hot_keys`, the size of the units' predictors, and how fast they forget; so too those of
+    the stream-aware index."""
     transport: Transport = "auto"
     """How the tuples of streams that are at sites travel."""
     cross: bool = False
@@ -313,10 +314,10 @@ class JoinOptions:
                 hint="give ts.SketchOptions(...), or leave it out",
             )
         if self.hot_keys == "off":
-            if self.sketch is not None:
+            if self.sketch is not None and "stream-aware" not in (self.topology, self.index):
                 raise OptionError(
-                    "sketch is for joins that look for hot keys",
-                    hint='add hot_keys="auto", or leave sketch out',
+                    "sketch is for joins that look for hot keys or values",
+                    hint='add hot_keys="auto" or topology="stream-aware", or leave sketch out',
                 )
             return
         if self.control is None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -14,7 +17,11 @@ from matplotlib.transforms import Bbox
 import thetastream as ts
 from tests.charts.test_charts import drawn
 from tests.steering.scene import Scene
+from thetastream.api.control import running_plan
 from thetastream.api.control_text import bar, size, sparkline, status_line, units_over_time
+from thetastream.api.keys import hot_key
+from thetastream.planner.heat import code_of
+from thetastream.spec import Encoding, KeySpec
 
 
 @pytest.fixture
@@ -331,3 +338,117 @@ def test_blocks() -> None:
     assert [size(value) for value in (0, 1023, 1536, 3 * 2**20, 2**45)] == [
         *("0 B", "1023 B", "1.5 KiB", "3.0 MiB", "32.0 TiB"),
     ]
+
+
+# -- hot keys by hand -----------------------------------------------------------------------------
+
+
+def test_a_key_is_split_and_cools_by_hand(running: Scene) -> None:
+    control = ts.control(running.path)
+    control.heat(3, stream="r", why="Friday evening")
+    (one,) = control.status().hot
+    assert (one.key, one.shown, one.stream, one.units) == (3, "3", "r", (0, 1))
+    while control.status().hot[0].step != "hot":
+        running.feed()
+    control.cool("3")
+    assert control.status().hot[0].step == "cooling"
+    while control.status().hot:
+        running.feed()
+    with pytest.raises(ts.RequestError, match="key 3 is not hot") as caught:
+        control.cool(3)
+    assert caught.value.hint == "no key is"
+
+
+@pytest.mark.parametrize(
+    ("given", "says", "hint"),
+    [
+        ({"key": "seven", "stream": "r"}, "'seven' is no value of", "give a value of the key"),
+        ({"key": 7.5, "stream": "r"}, "7.5 is no value of", "give a value of the key"),
+        ({"key": 7, "stream": "x"}, "no stream 'x'", "choose among r, s"),
+        ({"key": 7, "stream": "r", "join": 1}, "no join 1", "counted from 0"),
+        ({"key": 7, "stream": "r", "units": 9}, "more than the 2", "give at most 2"),
+        ({"key": 7, "stream": "r", "units": 1}, "two units or more", "give units=2"),
+    ],
+)
+def test_keys_that_cannot_be_hot_are_refused(
+    running: Scene, given: dict[str, Any], says: str, hint: str
+) -> None:
+    with pytest.raises(ts.RequestError, match=says) as caught:
+        ts.control(running.path).heat(**given)
+    assert hint in caught.value.hint
+
+
+def test_a_join_without_an_equality_says_what_to_use_instead(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "control", "r.k > s.k")
+    with pytest.raises(ts.RequestError, match="no key of this join") as caught:
+        ts.control(scene.path).heat(7, stream="r")
+    assert 'topology="stream-aware"' in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "same"),
+    [
+        ("double", "-0.0", 0.0),
+        ("double", "NaN", float("nan")),
+        ("double", "6.5", 6.5),
+        ("date", "2026-01-01", date(2026, 1, 1)),
+        ("boolean", "true", True),
+        ("decimal(9,2)", "6.50", Decimal("6.5")),
+        ("timestamp_ntz", "2026-01-01 10:00:00", datetime(2026, 1, 1, 10)),
+        ("bigint", "-7", -7),
+    ],
+)
+def test_a_value_may_be_given_as_text(kind: str, value: str, same: object) -> None:
+    encoding = {"double": Encoding.FLOAT, "decimal(9,2)": Encoding.DECIMAL}
+    key = KeySpec(sql="k", type=kind, encoding=encoding.get(kind, Encoding.INTEGER))
+    assert code_of(value, key) == code_of(same, key)
+
+
+def test_a_hash_is_known_by_its_code() -> None:
+    key = KeySpec(sql="xxhash64(a, b)", type="bigint", encoding=Encoding.INTEGER, of=("a", "b"))
+    assert code_of("-5", key) == -5
+    with pytest.raises(ts.OptionError, match="no value of") as caught:
+        code_of("Smith", key)
+    assert "give its code" in caught.value.hint
+
+
+def test_hot_keys_of_one_name_are_told_apart() -> None:
+    listed = [
+        ts.SplitKey(join=join, stream="r", key=key, step="hot", units=(0, 1), share=0.1, shown="a")
+        for join, key in ((0, 5), (0, 6), (1, 5))
+    ]
+    assert hot_key(listed, 6, None) == listed[1]
+    assert hot_key(listed, "a", 1) == listed[2]
+    for key, join in (("a", None), ("a", 0), (5, None)):
+        with pytest.raises(ts.RequestError, match="hot keys are called") as caught:
+            hot_key(listed, key, join)
+        assert "5 in join 0" in caught.value.hint
+    with pytest.raises(ts.RequestError, match="not hot") as caught:
+        hot_key(listed, 9, 1)
+    assert caught.value.hint == "these are: a"
+
+
+def test_a_plan_says_which_keys_are_hot(running: Scene, tmp_path: Path) -> None:
+    plan = running.steering.running.plan
+    assert running_plan(plan, running.path) is not plan
+    assert running_plan(plan, running.path).decisions == plan.decisions
+    control = ts.control(running.path)
+    control.heat(3, stream="r")
+    while control.status().hot[0].step != "hot":
+        running.feed()
+    running.feed(2)
+    found = running_plan(plan, running.path)
+    key, gained = found.decisions[len(plan.decisions) :]
+    assert (key.subject, key.choice) == ("hot now", "3 of r in units 0, 1")
+    assert key.reason.startswith("split since 1970-01-12 ")
+    assert " UTC, in step hot, with " in key.reason
+    assert gained.subject == "gain of hot keys"
+    assert "With hot keys the busiest unit has" in gained.reason
+    assert key.choice in str(found)
+    # Of another query, of none, and of a directory that cannot be read.
+    other = Scene(tmp_path / "other", "r.k > s.k").steering.running.plan
+    assert running_plan(other, running.path) is other
+    assert running_plan(plan, str(tmp_path / "nothing")) is plan
+    assert running_plan(plan, None) is plan
+    (running.root / "control.json").write_text("{")
+    assert running_plan(plan, running.path) is plan

@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from thetastream.bench import aims, cases, data, measures, report, run, worker
 from thetastream.bench.cases import CASES, DUCKDB, LISTED, OURS, SPARK_DEFAULT
+from thetastream.options import JoinOptions
+from thetastream.papers import catalogue, record
+from thetastream.testing import Batch, InProcessJoin, expected_rows, multiset
 
 
 def case_of(name: str) -> cases.Case:
@@ -29,6 +33,7 @@ def case_of(name: str) -> cases.Case:
         "key-band",
         "inequality",
         "index-zipf",
+        "sta",
         "sum-10",
     ],
 )
@@ -62,6 +67,36 @@ def test_only_our_own_join_looks_for_hot_keys(tmp_path: Path) -> None:
     assert worker.live_options(case_of("equality"), OURS, path) == {}
 
 
+def test_fares_are_few_values_and_some_of_them_frequent(tmp_path: Path) -> None:
+    case = case_of("sta").scaled(rows=20_000, triggers=2, results=None)
+    folder = data.prepare(case, tmp_path)
+    for name in case.names:
+        values = pq.read_table(folder / name).column("v").to_numpy()
+        _, counts = np.unique(values, return_counts=True)
+        assert len(counts) < 500
+        assert counts.max() / len(values) > 0.1
+
+
+def test_the_systems_of_sta_have_the_same_units_and_the_results_of_a_batch_join() -> None:
+    case = case_of("sta")
+    assert case.contestants == (*cases.SYSTEMS, DUCKDB)
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+    for who in cases.SYSTEMS:
+        given: dict[str, Any] = {"units": case.units, "full_history": True, **worker.VARIANTS[who]}
+        join = InProcessJoin(case.predicate, [schema, schema], options=JoinOptions(**given))
+        units = {
+            unit for place in join.runner.tables[0].stages[0] for unit in place.holders.everywhere
+        }
+        assert units == {0, 1, 2, 3}, who
+        rng = np.random.default_rng(3)
+        steps = [
+            Batch(*(pa.table({"id": np.arange(60), "v": rng.zipf(1.5, 60) % 50}) for _ in "rs"))
+            for _ in range(3)
+        ]
+        found = [row for step in steps for row in join.batch(step)]
+        assert multiset(found) == multiset(expected_rows(case.predicate, steps)), who
+
+
 def trigger(batch: int, seconds: float, results: int, **more: Any) -> dict[str, Any]:
     return {"batch": batch, "rows": 100, "seconds": seconds, "results": results, **more}
 
@@ -85,6 +120,7 @@ def document(name: str, times: dict[str, float], **more: dict[str, Any]) -> dict
     ]
     fields = {name: getattr(case, name) for name in ("name", "title", "skip", "triggers", "query")}
     fields |= {name: getattr(case, name) for name in ("rows", "window", "results", "predicate")}
+    fields |= {"baseline": case.baseline, "units": case.units}
     fields["contestants"] = list(case.contestants)
     return {
         "case": fields,
@@ -145,6 +181,35 @@ def test_the_summary_is_written_from_the_files(tmp_path: Path) -> None:
     (tmp_path / "equality.json").write_text(json.dumps(small))
     report.write(tmp_path)
     assert "not measured" in (tmp_path / "README.md").read_text().split("## Equality")[0]
+
+
+def test_where_systems_are_compared_ratios_are_of_the_first_and_completeness_is_told(
+    tmp_path: Path,
+) -> None:
+    times = dict.fromkeys(cases.SYSTEMS, 1.0) | {cases.CI: 2.0}
+    found = document("sta", times)
+    for one in found["runs"]:
+        one["triggers"][-1]["results"] -= one["contestant"] == cases.PIM_TREE
+    triggers = case_of("sta").triggers
+    found["runs"].append(
+        {"contestant": DUCKDB, "run": 0, "capped": False, "finished": True, "seconds": 1.0}
+        | {"rows": 1, "results": 7 * triggers, "rows_per_trigger": 1, "limit": 10.0}
+    )
+    assert measures.ratios(found, measures.throughput, cases.CI) == [2.0] * 3
+    assert report.completeness_lines(found)[-1] == (
+        "Completeness, by the results that DuckDB finds: STA 1.0, CI 1.0, SJ 1.0, BCHJ 1.0,"
+        f" MCI 1.0, PIM-tree {(7 * triggers - 1) / (7 * triggers):.6f}."
+    )
+    assert report.completeness_lines(document("equality", {OURS: 1.0})) == []
+    sta = next(paper for paper in catalogue.PAPERS if paper.name == "sta")
+    assert "Not measured yet" in record.page(sta, {})
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "sta.json").write_text(json.dumps(found))
+    record.write_pages(tmp_path / "papers", [sta])
+    shown = (tmp_path / "papers" / "sta.md").read_text()
+    assert "| | rows per second | s per trigger | STA is | |" in shown
+    assert "Completeness, by the results" in shown
 
 
 def test_a_bar_says_how_the_contestant_compares_or_why_it_has_no_figure() -> None:

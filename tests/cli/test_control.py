@@ -153,6 +153,20 @@ def test_a_terminal(scene: Scene, monkeypatch: pytest.MonkeyPatch, has_rich: boo
 # -- to ask ---------------------------------------------------------------------------------------
 
 
+def test_heat_and_cool(run: Any, scene: Scene) -> None:
+    code, out, _ = run("heat", "3", "--stream", "r", "--why", "Friday evening")
+    assert code == DONE
+    assert "status shows the steps of hot keys" in out
+    assert json.loads(run("status", "--json")[1])["hot"][0]["shown"] == "3"
+    assert json.loads(run("cool", "3", "--no-wait", "--json")[1])["state"] == "asked"
+    scene.feed(6)
+    assert [one["step"] for one in json.loads(run("status", "--json")[1])["hot"]] != ["hot"]
+    code, _, err = run("cool", "99", "--join", "0")
+    assert code == WRONG
+    assert "key 99 is not hot" in err
+    assert run("heat", "x", "--stream", "r")[0] == WRONG
+
+
 def test_scale_and_move(run: Any) -> None:
     code, out, _ = run("scale", "r=3", "s=2")
     assert code == DONE

@@ -16,7 +16,7 @@ from thetastream.engine.measures import imbalance, per_unit
 from thetastream.errors import OptionError
 from thetastream.index import streamaware
 from thetastream.options import JoinOptions
-from thetastream.spec import HOT_GROUPS
+from thetastream.spec import HOT_GROUPS, SketchOptions
 from thetastream.testing import (
     CRASH,
     RESTART,
@@ -120,6 +120,37 @@ def test_the_hot_value_drifts(seed: int) -> None:
     options = JoinOptions(topology="stream-aware", units=(2, 1))
     join = played("r.v < s.v", script, options, "4 seconds")
     assert 40 in heat_of(join)
+
+
+def test_the_index_has_a_sketch_of_the_size_that_is_asked_for() -> None:
+    """And a restart may ask for another one: hot values are found again, and no row is lost."""
+    random = np.random.default_rng(5)
+    first = SketchOptions(filter_keys=4, sketch_bytes=1024, half_life=80)
+    second = SketchOptions(filter_keys=7, sketch_bytes=2048)
+    batches = [
+        Batch(*(stream(zipf(random, 1.5, 40), n, 1000 * n + 500 * side) for side in (0, 1)))
+        for n in range(6)
+    ]
+    schemas = [table.schema for table in batches[0].tables]
+    found: list[Any] = []
+    stored = None
+    for sketch, some in ((first, batches[:3]), (second, batches[3:5]), (None, batches[5:])):
+        options = JoinOptions(topology="stream-aware", units=2, full_history=True, sketch=sketch)
+        join = InProcessJoin(LESS, schemas, options=options)
+        if stored is not None:
+            join.restart(stored)
+        for step in some:
+            found += join.batch(step)
+        stored = join.stored()
+        size = SketchOptions() if sketch is None else sketch
+        for state in join.runner.state.values():
+            for one in json.loads(state.manifest or "")["indexes"]:
+                kept = one["sketch"]
+                assert (kept["filter"], kept["width"]) == (size.filter_keys, size.width)
+                if sketch is first:
+                    assert kept["rows"][0] < 120, "older rows count half"
+        assert heat_of(join)
+    assert multiset(found) == multiset(expected_rows(LESS, batches))
 
 
 def test_cooled_rows_are_found_until_they_expire() -> None:

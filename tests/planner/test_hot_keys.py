@@ -78,7 +78,7 @@ def test_other_joins_are_refused(predicate: str, streams: int, says: str, hint: 
         ({"hot_keys": "always", "control": "c"}, "unknown hot_keys"),
         ({"hot_keys": "auto", "control": "c", "topology": "contrand"}, 'topology="contrand"'),
         ({"hot_keys": "auto", "control": "c", "topology": "matrix"}, 'topology="matrix"'),
-        ({"sketch": SketchOptions()}, "look for hot keys"),
+        ({"sketch": SketchOptions()}, "look for hot keys or values"),
         ({"hot_keys": "auto", "control": "c", "sketch": 5}, "not the size of a sketch"),
     ],
 )

@@ -9,10 +9,12 @@ import pytest
 
 from tests.steering.test_hotkeys import Stream
 from thetastream.errors import ControlError, OptionError
+from thetastream.steering.directory import Answer, Request
 from thetastream.steering.edits import Edit, Heat, HotWish, Scale
 from thetastream.steering.hotkeys import HotKeys
 from thetastream.steering.policy import Moment, Verdict
 from thetastream.steering.scaling import TwoPhaseScaling
+from thetastream.steering.version import Version
 from thetastream.topology.hot import HotStep
 
 KEY = 7
@@ -70,6 +72,66 @@ def test_a_request_is_answered() -> None:
     assert [one.state for one in answers if one is not None] == ["done", "refused"]
     assert answers[1] is not None
     assert "more than the 3" in answers[1].what
+
+
+def test_a_request_waits_until_it_can_be_met() -> None:
+    """A key that is on its way to be hot cools when it is, and one that is dropped is hot again
+    after that."""
+    stream = asked(heat())
+    feed(stream)
+    assert steps(stream) == ["copy"]
+    cool = stream.steering.ask(Heat(cool=((0, KEY),)))
+    while steps(stream) != ["hot"]:
+        feed(stream)
+        assert stream.steering.directory.answered(cool) is None
+    feed(stream)
+    answer = stream.steering.directory.answered(cool)
+    assert answer is not None
+    assert answer.state == "done"
+    while steps(stream) != ["drop"]:
+        feed(stream)
+    again = stream.steering.ask(heat())
+    feed(stream)
+    assert stream.steering.directory.answered(again) is None
+    seen = []
+    for _ in range(5):
+        feed(stream)
+        seen += steps(stream)
+    assert stream.steering.directory.answered(again) is not None
+    assert seen[-1] == "hot"
+    stream.check()
+
+
+def test_a_request_is_answered_after_the_version_that_meets_it() -> None:
+    """Whoever is killed in between meets it again, which changes nothing."""
+    stream = asked(heat())
+    directory, published = stream.steering.directory, []
+    (request,) = [one.id for one in directory.requests() if isinstance(one, Request)]
+    publish, answer = directory.publish, directory.answer
+
+    def first(version: Version) -> None:
+        published.append("version")
+        publish(version)
+
+    def second(told: Answer) -> None:
+        published.append("answer")
+        answer(told)
+
+    directory.publish, directory.answer = first, second  # type: ignore[method-assign]
+    feed(stream)
+    assert published == ["version", "answer"]
+    assert directory.answered(request) is not None
+
+
+def test_only_a_hot_key_can_cool() -> None:
+    stream = asked(Heat(cool=((0, KEY),)))
+    (request,) = [
+        one.id for one in stream.steering.directory.requests() if isinstance(one, Request)
+    ]
+    feed(stream)
+    answer = stream.steering.directory.answered(request)
+    assert answer is not None
+    assert (answer.state, answer.what) == ("refused", "key 7 of join 0 is not hot")
 
 
 def test_a_scale_does_not_wait_for_hot_keys_nor_they_for_it() -> None:

@@ -113,9 +113,46 @@ def test_a_key_cools_after_several_decisions_in_a_row() -> None:
 def test_a_batch_without_all_reports_decides_and_counts_nothing() -> None:
     policy = HotKeys(patience=2)
     low = policy.decide(moment({}, split=[hot(7)]), [])
-    silent = policy.decide(replace(moment({}, split=[hot(7)]), frequent=None), [low])
+    unheard = replace(moment({}, split=[hot(7)]), frequent=None)
+    silent = policy.decide(unheard, [low])
     assert silent.edit is None
-    assert silent.leaning == low.leaning == "0:7"
+    patient, earlier = HotKeys(patience=3), [low]
+    for given in (unheard, unheard, moment({}, split=[hot(7)])):
+        earlier.append(patient.decide(given, earlier))
+        assert earlier[-1].edit is None, "it was cool in two batches only"
+    assert decided(patient, moment({}, split=[hot(7)]), earlier) == {"keys": {}, "cool": [7]}
+
+
+def test_a_batch_without_rows_decides_and_counts_nothing() -> None:
+    """Spark runs such batches to move a watermark: no key has become rare by that."""
+    policy, earlier = HotKeys(patience=2), list[Verdict]()
+    empty = moment({}, split=[hot(7)], rows=[0, 0, 0, 0])
+    for given in (empty, empty, empty, moment({}, split=[hot(7)], rows=[5, 5, 0, 0]), empty):
+        earlier.append(policy.decide(given, earlier))
+        assert earlier[-1].edit is None
+    given = moment({}, split=[hot(7)], rows=[5, 5, 0, 0])
+    assert decided(policy, given, earlier) == {"keys": {}, "cool": [7]}
+
+
+def test_keys_of_several_joins_are_decided_on_together() -> None:
+    """A key of the first becomes hot while one of the second cools."""
+    one = moment({("r", 7): 0.5}, rows=[5, 5, 5, 5])
+    other = Holding(stream="s", join=1, stage=0, units=(0, 1, 2, 3))
+    loads = (*one.loads, Load(join=1, stage=0, unit=0, rows_in=9))
+    given = replace(
+        one, holdings=(*one.holdings, other), loads=loads, split=(replace(hot(9), join=1),)
+    )
+    policy, earlier = HotKeys(patience=2), list[Verdict]()
+    earlier.append(policy.decide(given, earlier))
+    edit = policy.decide(given, earlier).edit
+    assert isinstance(edit, Heat)
+    assert ([wish.key for wish in edit.keys], edit.cool) == ([7], ((1, 9),))
+
+
+def test_a_policy_that_wants_more_units_than_there_are_says_so() -> None:
+    verdict = HotKeys(least=6).decide(moment({("r", 7): 0.9}), [])
+    assert verdict.edit is None
+    assert verdict.why == "a hot key is to have 6 units, and there are 4"
 
 
 def test_a_cooling_key_that_is_frequent_again_is_hot_again() -> None:

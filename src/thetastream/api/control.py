@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic, sleep, time
 from typing import Any, SupportsIndex, overload
 
-from thetastream.api import control_text
-from thetastream.errors import ControlError, ControlTimeoutError, RequestError
+from thetastream.api import control_text, hot_text
+from thetastream.api.keys import hot_key, key_code
+from thetastream.errors import (
+    ControlError,
+    ControlTimeoutError,
+    RequestError,
+    ThetastreamError,
+)
+from thetastream.planner import Plan
 from thetastream.spec import JoinTree
 from thetastream.steering.directory import Answer, Directory
 from thetastream.steering.edits import edit_from_json
@@ -306,6 +313,38 @@ class Control:
         raw = {"kind": "move", "groups": listed, "to": to, "stream": stream, "drain": drain}
         return self._ask(raw, why, wait)
 
+    def heat(
+        self,
+        key: Any,
+        *,
+        stream: str,
+        units: int = 2,
+        join: int = 0,
+        why: str = "",
+        wait: float | None = 60.0,
+    ) -> None:
+        """Ask for a key to be split over so many units, in the stream in which it is frequent.
+
+        `key` is a value of the key that the predicate compares, or text that says it; where that is
+        a hash, of a text or of several columns, its code. Of a stream-aware join, a value that is
+        to be stored in the units for hot ones. `join` counts the joins of a tree from 0; `wait` is
+        that of `scale`. With `hot_keys="auto"` the join goes on to decide by itself, and a key that
+        is not frequent cools again.
+        """
+        code = key_code(self._tree, key, stream, join)
+        wish = {"stream": stream, "key": code, "units": units, "join": join, "shown": str(key)}
+        self._ask({"kind": "heat", "keys": [wish], "cool": []}, why, wait)
+
+    def cool(
+        self, key: Any, *, join: int | None = None, why: str = "", wait: float | None = 60.0
+    ) -> None:
+        """Ask for a hot key to be like any other again: the value that `status` shows, or its code.
+
+        `join` says which one is meant, where keys of several joins have that name.
+        """
+        found = hot_key(self.status().hot, key, join)
+        self._ask({"kind": "heat", "keys": [], "cool": [[found.join, found.key]]}, why, wait)
+
     def wait(self, timeout: float = 600.0) -> Status:
         """Wait until no change is under way and none is waiting; the status after that."""
         end = monotonic() + timeout
@@ -356,6 +395,24 @@ def control(path: str) -> Control:
     0
     """
     return Control(path)
+
+
+def running_plan(plan: Plan, path: str | None) -> Plan:
+    """The plan with the keys that are hot now, if the query of that control directory runs it."""
+    if path is None:
+        return plan
+    try:
+        directory = Directory(full_path(path))
+        known = directory.belongs()
+        if known is None or known.fingerprint != plan.tree.fingerprint():
+            return plan
+        status = Control(path).status()
+    except (ThetastreamError, OSError):
+        # A plan can be explained wherever its query will run.
+        return plan
+    return replace(
+        plan, decisions=(*plan.decisions, *hot_text.decisions(status.hot, status.balance))
+    )
 
 
 def _accepted(answer: Answer) -> int:

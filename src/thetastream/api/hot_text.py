@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from thetastream.planner import Decision
 from thetastream.steering.policy import SplitKey
 
 HEAD: tuple[str, ...] = ("stream", "key", "step", "units", "share", "since (UTC)")
@@ -26,6 +27,26 @@ def key_rows(keys: Iterable[SplitKey]) -> list[tuple[str, ...]]:
         )
         for one in ranked[:SHOWN_KEYS]
     ]
+
+
+def decisions(
+    keys: Iterable[SplitKey], balance: tuple[float, float] | None
+) -> tuple[Decision, ...]:
+    """What a plan says of the keys that are hot while its query runs: which ones, where, since
+    when, and what that gains."""
+    found = [
+        Decision(
+            "hot now",
+            f"{key} of {stream} in units {units}",
+            f"split since {since} UTC, in step {step}, with {share} of the rows",
+        )
+        for stream, key, step, units, share, since in key_rows(keys)
+    ]
+    said = balance_note(balance)
+    if found and said:
+        gain = f"{balance[1] / balance[0]:.1f} times" if balance and balance[0] else "none"
+        found.append(Decision("gain of hot keys", gain, said[0].removesuffix(".")))
+    return tuple(found)
 
 
 def balance_note(balance: tuple[float, float] | None) -> list[str]:

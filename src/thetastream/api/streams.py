@@ -14,6 +14,7 @@ import thetastream.planner as planner
 from thetastream.api.analyst import SparkAnalyst
 from thetastream.api.caller import caller, warn
 from thetastream.api.columns import Output, column_specs, output_columns
+from thetastream.api.control import running_plan
 from thetastream.api.finish import finished
 from thetastream.api.lineage import refuse_second_watermark
 from thetastream.api.live import go_live
@@ -259,15 +260,19 @@ class Streams:
     ) -> Plan:
         """The plan for the same arguments as for `join`, or for a query, with reasons and costs.
 
-        `print(plan)` shows it as text, and a notebook as tables.
+        `print(plan)` shows it as text, and a notebook as tables. While a query runs that has the
+        same control directory, its hot keys are among the decisions.
 
         >>> plan = ts.streams(orders=orders, rides=rides).explain("orders.x = rides.x")
         >>> print(plan.decisions[1])
         topology: hash (an equality sends both sides of a key to one unit)
         """
+        chosen = options or JoinOptions()
         if isinstance(predicate, str) and planner.is_query(predicate):
-            return self._plan_query(predicate, time, options or JoinOptions(), delay)[1].join
-        return self._plan(predicate, within, time, how, options or JoinOptions(), delay)[1]
+            plan = self._plan_query(predicate, time, chosen, delay)[1].join
+        else:
+            plan = self._plan(predicate, within, time, how, chosen, delay)[1]
+        return running_plan(plan, chosen.control)
 
     @property
     def _spark(self) -> SparkSession:

@@ -50,7 +50,11 @@ HASH = "plain hash"
 """The join of a case with hot keys, without them."""
 LIVE = "live table"
 """The same with a control directory."""
-OWN = (OURS, LISTED, PLAIN, TREE, PAIRS, PIM, STREAM_AWARE, NESTED_LOOPS, HASH, LIVE)
+STA, CI, SJ, BCHJ, MCI, PIM_TREE = "STA", "CI", "SJ", "BCHJ", "MCI", "PIM-tree"
+SYSTEMS = (STA, CI, SJ, BCHJ, MCI, PIM_TREE)
+"""STA and what its paper compares it with, by the paper's names: a chained index, a split join, a
+broadcast join, a multi-chained index and a PIM-tree."""
+OWN = (OURS, LISTED, PLAIN, TREE, PAIRS, PIM, STREAM_AWARE, NESTED_LOOPS, HASH, LIVE, *SYSTEMS)
 NATIVE = (OURS, SPARK_DEFAULT, SPARK_ROCKSDB)
 
 
@@ -67,6 +71,10 @@ class Case:
     duckdb: str
     """The same for DuckDB, in the form that it joins fastest."""
     contestants: tuple[str, ...]
+    baseline: str = OURS
+    """The contestant that ratios are taken of."""
+    units: int | None = None
+    """Units of our own contestants; as many as they choose if none is given."""
     duckdb_joins_on_time: bool = False
     """Whether DuckDB is faster when the window takes part in its choice of a join."""
     workaround: str = ""
@@ -290,6 +298,20 @@ CASES: tuple[Case, ...] = (
             ("uniform", "uniform", "inequality"),
             ("zipf", "Zipf 1.5", "inequality_zipf"),
         )
+    ),
+    replace(
+        EQUALITY,
+        name="sta",
+        title="STA and its baselines, taxi fares, ten results per row",
+        data="fares",
+        predicate="r.v > s.v",
+        duckdb="r.v > s.v",
+        contestants=(*SYSTEMS, DUCKDB),
+        baseline=STA,
+        units=4,
+        rows=400_000,
+        triggers=8,
+        results=10.0,
     ),
     replace(
         EQUALITY,

@@ -21,6 +21,7 @@ from thetastream.workloads import (
     Integers,
     Pace,
     Zipf,
+    fare_streams,
     uniform_keys,
     write_batches,
 )
@@ -30,6 +31,8 @@ _SPREAD = 10
 """How far from its hot spot a position is, in either coordinate."""
 _VALUES, _EXPONENT = 1000, 1.5
 """Of the skewed inequality join: its values, and how unequal their frequencies are."""
+_SAMPLED = 1_000_000
+"""Fares by which it is worked out how often one is higher than another."""
 _POPULAR = 0.375
 """With a fifth of the others, these make half of the packets go to a fifth of the spots."""
 HOT_DATA = ("hot", "hot_results")
@@ -122,6 +125,8 @@ def _columns(case: Case) -> Columns:
         )
     if case.data == "inequality_zipf":
         return _frequent_values(share)
+    if case.data == "fares":
+        return _fares(share)
     if case.data in ("gps", "packets"):
         return _hot_spots(case)
     raise ValueError(f"no generator for {case.data}")
@@ -171,6 +176,34 @@ def _frequent_values(share: float) -> Columns:
         return k, values[zipf.draw(rng, rows)]
 
     return columns
+
+
+def _fares(share: float) -> Columns:
+    """Taxi fares in cents: the trips of s cost so much more, always by the same amount, that those
+    of r do so in such a share of the pairs only."""
+
+    def fares(rng: np.random.Generator, rows: int, side: int) -> Integers:
+        trips = fare_streams(SEED + side)["trips"](int(rng.integers(2**31)), rows)
+        found: Integers = np.round(trips["fare"].to_numpy() * 100).astype(np.int64)
+        return found
+
+    rng = np.random.default_rng(SEED)
+    first, second = (np.bincount(fares(rng, _SAMPLED, side)) / _SAMPLED for side in (0, 1))
+    above = np.r_[np.cumsum(first[::-1])[::-1][1:], np.zeros(len(second) + len(first))]
+
+    def greater(shift: int) -> float:
+        return float((second * above[shift : shift + len(second)]).sum())
+
+    low, high = 0, len(first)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if greater(middle) > share else (low, middle)
+    # Fares are multiples of half a dollar, and so the share is one of few: the nearest one.
+    shift = min((low, high), key=lambda one: abs(greater(one) - share))
+    return lambda rng, rows, side: (
+        uniform_keys(rng, rows, 2**31),
+        fares(rng, rows, side) + (shift if side else 0),
+    )
 
 
 def _hot_spots(case: Case) -> Columns:

@@ -158,6 +158,22 @@ def skip_of(document: Document) -> int:
     return int(document["case"]["skip"])
 
 
+def baseline(document: Document) -> str:
+    """The contestant that ratios are taken of."""
+    return str(document["case"].get("baseline", OURS))
+
+
+def completeness(document: Document, contestant: str) -> Spread | None:
+    """The results of a contestant in each run over those that DuckDB found in the same rows; None
+    if DuckDB was not asked."""
+    known = {results(run) for run in of(document, DUCKDB) if run["finished"]}
+    expected = next(iter(known), None) if len(known) == 1 else None
+    if not expected:
+        return None
+    found = (results(run) for run in of(document, contestant) if run["finished"])
+    return spread(None if count is None else count / expected for count in found)
+
+
 def rates(document: Document, contestant: str) -> Spread | None:
     return spread(throughput(run, skip_of(document)) for run in of(document, contestant))
 
@@ -165,9 +181,9 @@ def rates(document: Document, contestant: str) -> Spread | None:
 def ratios(
     document: Document, figure: Callable[[Run, int], float | None], other: str
 ) -> list[float]:
-    """Ours over the other's, run by run."""
+    """Ours over the other's, run by run; that of the baseline, if the case has another one."""
     skip = skip_of(document)
-    own = {run["run"]: figure(run, skip) for run in of(document, OURS)}
+    own = {run["run"]: figure(run, skip) for run in of(document, baseline(document))}
     theirs = {run["run"]: figure(run, skip) for run in of(document, other)}
     return [
         ours / their

@@ -12,7 +12,9 @@ from thetastream.bench.charts import Bar, bar_chart, line_chart, number, svg
 from thetastream.bench.measures import (
     GIB,
     Document,
+    baseline,
     bytes_per_tuple,
+    completeness,
     entries,
     of,
     peak_memory,
@@ -54,13 +56,13 @@ def names(document: Document) -> list[str]:
 def table(document: Document) -> list[str]:
     """Throughput of each contestant."""
     lines = [
-        "| | rows per second | s per trigger | thetastream is | |",
+        f"| | rows per second | s per trigger | {baseline(document)} is | |",
         "|---|---:|---:|---:|---|",
     ]
     for name in names(document):
         rate = rates(document, name)
         each = spread(trigger_seconds(run, skip_of(document)) for run in of(document, name))
-        times = spread(ratios(document, throughput, name)) if name != OURS else None
+        times = spread(ratios(document, throughput, name)) if name != baseline(document) else None
         lines.append(
             f"| {name} | {rate.text(number) if rate else '–'} "
             f"| {each.text(lambda v: f'{v:.2f}') if each else '–'} "
@@ -93,8 +95,9 @@ def write(out: Path) -> None:
         "the same rows as one batch, `listed` our query with the pairs listed and aggregated by",
         "Spark, `plain join` our join without the aggregates, `tree` our two-way joins one after",
         "the other, `pairs` our three-way join with intermediate results that are not packed,",
-        "`spark-cascade` two of Spark's own joins. The newest member of a result arrives when its",
-        "trigger begins, so the time of a trigger is the latency of its results.",
+        "`spark-cascade` two of Spark's own joins; `STA`, `CI`, `SJ`, `BCHJ`, `MCI` and `PIM-tree`",
+        "are [the systems of a paper](../papers/sta.md). The newest member of a result arrives",
+        "when its trigger begins, so the time of a trigger is the latency of its results.",
         "",
         "## Aims",
         "",
@@ -139,6 +142,7 @@ def section(name: str, document: Document, out: Path) -> list[str]:
     problems = document.get("disagreements", [])
     if problems:
         lines += ["", "**Results differ:** " + "; ".join(problems)]
+    lines += completeness_lines(document)
     state = [
         f"{who} {value.text(lambda v: f'{v:.0f}')}"
         for who in (OURS, SPARK_DEFAULT)
@@ -163,6 +167,20 @@ def section(name: str, document: Document, out: Path) -> list[str]:
     return lines
 
 
+def completeness_lines(document: Document) -> list[str]:
+    """Where the systems of a paper are compared: the share of the results that each has found."""
+    if baseline(document) == OURS:
+        return []
+    shares = [
+        f"{who} {value.text(lambda v: '1.0' if v == 1 else f'{v:.6f}')}"
+        for who in names(document)
+        if who != DUCKDB and (value := completeness(document, who))
+    ]
+    if not shares:
+        return []
+    return ["", "Completeness, by the results that DuckDB finds: " + ", ".join(shares) + "."]
+
+
 def chart(document: Document) -> str | None:
     """The memory over time where it was watched, else the throughputs if there are several."""
     title = document["case"]["title"]
@@ -180,7 +198,8 @@ def chart(document: Document) -> str | None:
         # A bar alone says no more than the table.
         return None
     about = "; lines span the runs, factors are taken within a run"
-    return svg(bar_chart(title, bars, label="input rows per second", about=about, ours=OURS))
+    ours = baseline(document)
+    return svg(bar_chart(title, bars, label="input rows per second", about=about, ours=ours))
 
 
 def bar(document: Document, contestant: str) -> Bar:
@@ -189,7 +208,9 @@ def bar(document: Document, contestant: str) -> Bar:
     rate = rates(document, contestant)
     if rate is None:
         return Bar(name, None, note=note(document, contestant))
-    times = spread(ratios(document, throughput, contestant)) if contestant != OURS else None
+    times = None
+    if contestant != baseline(document):
+        times = spread(ratios(document, throughput, contestant))
     return Bar(name, *rate, note=compared(times.middle) if times else "")
 
 

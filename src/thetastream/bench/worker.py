@@ -75,6 +75,7 @@ def in_spark(case: Case, folder: Path, task: dict[str, Any]) -> dict[str, Any]:
     own = contestant in cases.OWN
     if own:
         given = task["options"] | live_options(case, contestant, task["checkpoint"])
+        given |= {} if case.units is None else {"units": case.units}
         joined, plan = ours(case, frames, given, contestant)
     elif contestant == cases.CASCADE:
         joined = cascade(case, **frames)
@@ -142,14 +143,21 @@ def settings(contestant: str) -> dict[str, str]:
     return rocksdb | LOCAL | {f"{state}.rocksdb.trackTotalNumberOfRows": "false"}
 
 
-_VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS: dict[str, dict[str, Any]] = {
     cases.LISTED: {"aggregation": "enumerate"},
     cases.TREE: {"scheme": "tree"},
     cases.PAIRS: {"intermediate": "pairs"},
     cases.PIM: {"index": "pim"},
     cases.STREAM_AWARE: {"topology": "stream-aware"},
     cases.NESTED_LOOPS: {"index": "nested-loops"},
+    cases.STA: {"topology": "stream-aware"},
+    cases.CI: {"topology": "random", "index": "runs"},
+    cases.SJ: {"topology": "split"},
+    cases.BCHJ: {"topology": "broadcast"},
+    cases.MCI: {"topology": "multi-chained", "index": "runs"},
+    cases.PIM_TREE: {"topology": "random", "index": "pim"},
 }
+"""The options in which one of our contestants differs from the others."""
 
 
 def live_options(case: Case, contestant: str, checkpoint: str) -> dict[str, Any]:
@@ -167,7 +175,7 @@ def ours(
     import thetastream as ts
 
     streams = ts.streams(**frames)
-    options = {**options, **_VARIANTS.get(contestant, {}), "full_history": case.within is None}
+    options = {**options, **VARIANTS.get(contestant, {}), "full_history": case.within is None}
     how: dict[str, Any] = {"options": ts.JoinOptions(**options)}
     if case.within is not None:
         how |= {"delay": f"{cases.DELAY_SECONDS} seconds", "time": "t"}

@@ -35,6 +35,7 @@ examples:
   thetastream control /var/lib/rides scale 4 --why "Friday evening"
   thetastream control /var/lib/rides scale orders=4 rides=2
   thetastream control /var/lib/rides move 12 13 100-199 --to 3
+  thetastream control /var/lib/rides heat 4711 --stream orders --units 4
   thetastream control /var/lib/rides watch --until-settled
 
 exit codes: 0 done; 1 the query did not answer, or the change was not done, in time; 2 the command
@@ -78,6 +79,20 @@ def add_parser(commands: Any) -> None:
     )
     move.add_argument("--to", type=int, required=True, metavar="UNIT", help="the unit")
     move.add_argument("--stream", metavar="NAME", help="move the groups of this stream only")
+    heat = actions.add_parser("heat", help="ask for a key to be split over several units")
+    heat.add_argument("key", metavar="KEY", help="its value; of a hash, its code")
+    heat.add_argument(
+        "--stream", required=True, metavar="NAME", help="the stream in which it is frequent"
+    )
+    heat.add_argument(
+        "--units", type=int, default=2, metavar="NUMBER", help="how many units (default: 2)"
+    )
+    heat.add_argument(
+        "--join", type=int, default=0, metavar="NUMBER", help="the join of a tree (default: 0)"
+    )
+    cool = actions.add_parser("cool", help="ask for a hot key to be like any other again")
+    cool.add_argument("key", metavar="KEY", help="as the status shows it, or its code")
+    cool.add_argument("--join", type=int, metavar="NUMBER", help="the join of a tree")
     for asks in (scale, move):
         asks.add_argument(
             "--drain",
@@ -85,6 +100,7 @@ def add_parser(commands: Any) -> None:
             default="auto",
             help="leave stored rows until they expire, move them, or choose (default: auto)",
         )
+    for asks in (scale, move, heat, cool):
         asks.add_argument("--why", default="", metavar="TEXT", help="a reason, for the history")
         asks.add_argument(
             "--no-wait", action="store_true", help="do not wait for the query's answer"
@@ -110,7 +126,7 @@ def add_parser(commands: Any) -> None:
     watch.add_argument(
         "--timeout", type=float, metavar="SECONDS", help="give up after this time, with exit code 1"
     )
-    for action in (status, scale, move, history, watch):
+    for action in (status, scale, move, heat, cool, history, watch):
         action.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
@@ -125,7 +141,7 @@ def run(chosen: argparse.Namespace) -> int:
             return _show(control, chosen)
         if chosen.action == "watch":
             return _watch(control, chosen, sys.stdout)
-        return _ask(control, chosen)
+        return (_ask_keys if chosen.action in ("heat", "cool") else _ask)(control, chosen)
     except OSError as error:
         raise ControlError(
             f"the control directory {without_secrets(chosen.path)} cannot be reached",
@@ -273,6 +289,29 @@ def _ask(control: Control, chosen: argparse.Namespace) -> int:
         print("there is nothing to change: the routing is so already")
     else:
         print(f"change {change} has begun; watch --until-settled shows how far it has come")
+    return DONE
+
+
+def _ask_keys(control: Control, chosen: argparse.Namespace) -> int:
+    wait = None if chosen.no_wait else chosen.timeout
+    if chosen.action == "heat":
+        control.heat(
+            chosen.key,
+            stream=chosen.stream,
+            units=chosen.units,
+            join=chosen.join,
+            why=chosen.why,
+            wait=wait,
+        )
+    else:
+        control.cool(chosen.key, join=chosen.join, why=chosen.why, wait=wait)
+    state = "asked" if wait is None else "started"
+    if chosen.json:
+        _print_json({"path": control.path, "state": state, "change": None})
+    elif state == "asked":
+        print("the request is written; the query looks at it after its next batch")
+    else:
+        print("the next version of the routing has it; status shows the steps of hot keys")
     return DONE
 
 

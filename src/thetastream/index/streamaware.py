@@ -46,7 +46,7 @@ class StreamAware(TupleRuns):
     def __init__(self, stream: StreamSpec, store: Store) -> None:
         super().__init__(stream, store)
         self.hot = DistinctRuns(stream, store)
-        self._sketch = ASketch()
+        self._sketch = ASketch(store.sketch)
         self._heat: Int64s = np.empty(0, dtype=np.int64)
 
     @property
@@ -73,7 +73,7 @@ class StreamAware(TupleRuns):
         self.hot.values = _values(state["values"])
         self._heat = _values(state["heat"])
         # A predictor of another size has to learn again, which makes no difference to results.
-        self._sketch = ASketch.restored_or_new(state["sketch"])
+        self._sketch = ASketch.restored_or_new(state["sketch"], self._sketch.options)
 
     def validate(self) -> None:
         """Refuse a state that no sequence of batches leads to."""

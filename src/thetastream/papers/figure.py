@@ -87,6 +87,9 @@ class Paper:
     about: str
     """What all its figures have in common here."""
     figures: tuple[Figure, ...]
+    on_spark: tuple[str, str] | None = None
+    """The benchmark that has the paper's contestants run on Spark, and what is to be known of it.
+    Pages have its figures if they are in the folder `benchmarks` beside their own."""
 
 
 def at_least(claim: str, value: float, limit: float, *, unit: str = "", why: str = "") -> Finding:

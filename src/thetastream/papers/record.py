@@ -75,9 +75,16 @@ def text(figure: Figure, outcome: Outcome) -> str:
     return "\n".join([*lines, f"  verdict: {outcome.verdict.value}"])
 
 
-def page(paper: Paper, kept: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page of a paper; `kept` are the records of its figures that were run."""
+def page(
+    paper: Paper,
+    kept: Mapping[str, Mapping[str, Any]],
+    measured: Mapping[str, Any] | None = None,
+) -> str:
+    """The page of a paper; `kept` are the records of its figures that were run, `measured` is that
+    of its benchmark on Spark."""
     lines = [f"# {paper.title}", "", paper.about, "", *_overview(paper, kept)]
+    if paper.on_spark is not None:
+        lines += _on_spark(*paper.on_spark, measured)
     for figure in paper.figures:
         if figure.name in kept:
             lines += _section(figure, kept[figure.name])
@@ -112,6 +119,19 @@ def _section(figure: Figure, kept: Mapping[str, Any]) -> list[str]:
     quick = ", in the quick form" if kept["quick"] else ""
     again = f"`thetastream reproduce {figure.name}`"
     return [*lines, "", f"{verdict}{quick}. {again} took {kept['seconds']:,.0f} s."]
+
+
+def _on_spark(name: str, about: str, measured: Mapping[str, Any] | None) -> list[str]:
+    from thetastream.bench.report import completeness_lines, table
+
+    lines = ["", "## On Spark", "", about, ""]
+    again = f'`make bench BENCH_ARGS="--only {name}"`'
+    if measured is None:
+        return [*lines, f"Not measured yet: {again}."]
+    case, document = measured["case"], dict(measured)
+    size = f"{case['rows']:,} rows per trigger and {case['units']} units"
+    lines += [*table(document), *completeness_lines(document), ""]
+    return [*lines, f"With {size}; [more of it](../benchmarks/README.md). Again with {again}."]
 
 
 def _sentence(text: str) -> str:
@@ -155,5 +175,17 @@ def index(papers: Sequence[Paper], folder: Path) -> str:
 def write_pages(folder: Path, papers: Sequence[Paper]) -> None:
     """Writes all pages from the records in the folder."""
     for paper in papers:
-        (folder / f"{paper.name}.md").write_text(page(paper, read(folder, paper)))
+        text = page(paper, read(folder, paper), _measured(folder, paper))
+        (folder / f"{paper.name}.md").write_text(text)
     (folder / "README.md").write_text(index(papers, folder))
+
+
+def _measured(folder: Path, paper: Paper) -> dict[str, Any] | None:
+    """What the paper's benchmark on Spark has written, if it is beside the pages."""
+    if paper.on_spark is None:
+        return None
+    file = folder.parent / "benchmarks" / f"{paper.on_spark[0]}.json"
+    if not file.exists():
+        return None
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found

@@ -61,15 +61,36 @@ def hot_values(options: JoinOptions, number: int, key: KeySpec) -> HotValues | N
     return HotValues(key=number, codes=tuple(sorted(codes)))
 
 
+def code_of(value: Any, key: KeySpec) -> int:
+    """The code of a key's value, which may be given as text, as on a command line. The values of a
+    hash are its codes."""
+    try:
+        if isinstance(value, str) and family(key.type) not in (Family.STRING, Family.BINARY):
+            value = pa.array([value]).cast(_arrow_type(key.type))[0].as_py()
+        return _encoded(value, key)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        hint = "give a value of the key that the predicate compares"
+        if key.of:
+            hint = (
+                "the key is a hash of several columns, or of a text: give its code, a whole number;"
+                " moments of a policy have the codes of frequent keys"
+            )
+        raise OptionError(f"{value!r} is no value of {key.sql}", hint=hint) from error
+
+
 def _code(value: Any, key: KeySpec) -> int:
     try:
-        found = pa.array([_plain(value, family(key.type))], _arrow_type(key.type))
+        return _encoded(value, key)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise OptionError(
             f"hot_values has {value!r}, which is no value of {key.sql}, of type {key.type}",
             hint="name values of the key that the inequality or the band compares; times are"
             " datetimes with a time zone, as far as their column has one",
         ) from error
+
+
+def _encoded(value: Any, key: KeySpec) -> int:
+    found = pa.array([_plain(value, family(key.type))], _arrow_type(key.type))
     return int(encode(found, key.encoding.value)[0])
 
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from thetastream.errors import OptionError
 from thetastream.options import JoinOptions
 from thetastream.planner.report import Decision
 from thetastream.sizes import format_size
-from thetastream.spec import IndexKind, SortOrder, Store, StreamSpec
+from thetastream.spec import IndexKind, SketchOptions, SortOrder, Store, StreamSpec
 
 
-def index_of(
-    options: JoinOptions, order: SortOrder, stream: StreamSpec
-) -> tuple[IndexKind, int | None]:
-    """The kind of index of a stream's store, and the bytes of a mini-group where it has such."""
+class Indexed(NamedTuple):
+    """The index of a stream's store."""
+
+    kind: IndexKind
+    theta: int | None = None
+    """Bytes of a mini-group, where it has such."""
+    sketch: SketchOptions | None = None
+    """Its predictor of hot values, if it has one and another than the usual one is wanted."""
+
+
+def index_of(options: JoinOptions, order: SortOrder, stream: StreamSpec) -> Indexed:
+    """The index of a stream's store; refused if the predicate does not allow it."""
     kind = IndexKind.RUNS
     if options.index != "auto":
         kind = IndexKind(options.index)
@@ -22,15 +31,16 @@ def index_of(
         kind = IndexKind.STREAM_AWARE
     if kind is IndexKind.STREAM_AWARE:
         _check_values(order, stream)
+        return Indexed(kind, sketch=options.sketch)
     if kind is not IndexKind.EXTENDIBLE:
-        return kind, None
+        return Indexed(kind)
     if order.equality is None:
         raise OptionError(
             f'index="extendible" needs an equality, and nothing in the predicate makes a key of'
             f" {stream.name!r} equal to another stream's",
             hint='use index="nested-loops", which takes any predicate, or leave index "auto"',
         )
-    return kind, options.mini_group
+    return Indexed(kind, theta=options.mini_group)
 
 
 def _check_values(order: SortOrder, stream: StreamSpec) -> None:

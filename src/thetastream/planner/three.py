@@ -150,7 +150,7 @@ class _ThreeWay:
                 strongest = min(others, key=lambda other: edge(stream, other).rank)
                 keeps = needed(self.graph.reach, bare, stream)
                 sorted_by = edge(stream, strongest).order(stream)
-                kind, theta = index_of(self.options, sorted_by, streams[stream])
+                indexed = index_of(self.options, sorted_by, streams[stream])
                 stores.append(
                     Store(
                         stream=stream,
@@ -161,8 +161,9 @@ class _ThreeWay:
                             keeps=keeps,
                             period=None if keeps is None else period,
                         ),
-                        index=kind,
-                        theta=theta,
+                        index=indexed.kind,
+                        theta=indexed.theta,
+                        sketch=indexed.sketch,
                     )
                 )
             stages.append(Stage(number=stage.number, stores=tuple(stores), meetings=stage.meetings))

@@ -100,15 +100,16 @@ def _stage(pair: Pair, choice: Choice, period: int | None, request: Request) -> 
         # What never expires is one sub-index: its runs are merged into ever larger ones.
         kept = Retention(time=described.time, keeps=keeps, period=None if keeps is None else period)
         order = pair.edge.order(stream)
-        kind, theta = index_of(request.options, order, described)
+        indexed = index_of(request.options, order, described)
         stores.append(
             Store(
                 stream=stream,
                 group_by=choice.group_by[stream],
                 order=order,
                 retention=kept,
-                index=kind,
-                theta=theta,
+                index=indexed.kind,
+                theta=indexed.theta,
+                sketch=indexed.sketch,
             )
         )
     meetings = tuple(Meeting(new=i, stored=1 - i, then=Then.EMIT) for i in (0, 1))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from thetastream.errors import OptionError
 from thetastream.spec.edges import SortOrder
+from thetastream.spec.sketch import SketchOptions
 
 GROUPS = 5040
 """Groups that the tuples of a store are in, however many units there are. Units take whole groups,
@@ -123,6 +124,8 @@ class Store:
     """The kind of index that holds them."""
     theta: int | None = None
     """Bytes of a mini-group of extendible hashing: it is split above twice as many."""
+    sketch: SketchOptions | None = None
+    """The predictor of a stream-aware index; that of the usual size if none is given."""
 
     def __post_init__(self) -> None:
         if (self.theta is None) == (self.index is IndexKind.EXTENDIBLE):
@@ -131,6 +134,8 @@ class Store:
             raise OptionError(f"mini-groups of {self.theta} bytes are smaller than a block")
         if self.index is IndexKind.EXTENDIBLE and self.order.equality is None:
             raise OptionError("extendible hashing needs an equality")
+        if self.sketch is not None and self.index is not IndexKind.STREAM_AWARE:
+            raise OptionError("only a stream-aware index has a predictor of its own")
         if self.index is IndexKind.STREAM_AWARE and (
             self.order.equality is not None or self.order.range is None
         ):

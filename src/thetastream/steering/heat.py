@@ -79,6 +79,45 @@ def check_wish(version: Version, wish: Heat, tree: JoinTree) -> None:
                 f"{one.units} units for key {one.name} are more than the {units} that there are",
                 hint=f"give at most {units}, or scale first",
             )
+    listed = {(join, one.key) for join, table in enumerate(version.joins) for one in table.hot}
+    listed |= {(join, one.key) for join, table in enumerate(version.joins) for one in table.values}
+    for join, key in wish.cool:
+        if (join, key) not in listed:
+            raise ControlError(
+                f"key {key} of join {join} is not hot", hint="status() lists the keys that are"
+            )
+
+
+def is_due(version: Version, wish: Heat, tree: JoinTree) -> bool:
+    """Whether all that a wish asks for can begin with the next version, or is so already. A key
+    whose group moves, and one in the middle of its steps, has to wait."""
+    cooling = (HotStep.HOT, HotStep.COOLING, HotStep.DROP)
+    for join, key in wish.cool:
+        if any(one.key == key and one.step not in cooling for one in version.joins[join].hot):
+            return False
+    for one in wish.keys:
+        table, spec = version.joins[one.join], tree.steps[one.join].spec
+        if table.made.hot_units:
+            continue
+        known = next((hot for hot in table.hot if hot.key == one.key), None)
+        if known is None and not _is_steady(table, spec, one.key):
+            return False
+        if known is not None and known.step is HotStep.DROP:
+            return False
+        on_its_way = known is not None and known.step in (HotStep.COPY, HotStep.TAKE)
+        if known is not None and on_its_way and one.units > len(known.units):
+            return False
+    return True
+
+
+def _is_steady(table: Table, spec: JoinSpec, key: int) -> bool:
+    """Whether the groups of a key stay where they are."""
+    for placement, store in zip(table.stages[0], spec.stages[0].stores, strict=True):
+        codes = np.array([key], dtype=np.int64)
+        group = int(groups_of_keys(codes, store.group_by.groups)[0])
+        if not is_steady(placement, group):
+            return False
+    return True
 
 
 INSTEAD = (
@@ -182,11 +221,8 @@ class _Steps:
         names = [stream.name for stream in self._spec.streams]
         if wish.stream not in names or why_not(self._spec, self._table.made.routing):
             return None
-        for place, store in enumerate(self._spec.stages[0].stores):
-            codes = np.array([wish.key], dtype=np.int64)
-            group = int(groups_of_keys(codes, store.group_by.groups)[0])
-            if not is_steady(self._table.stages[0][place], group):
-                return None
+        if not _is_steady(self._table, self._spec, wish.key):
+            return None
         units = self._units(wish, ())
         if len(units) < 2:
             return None

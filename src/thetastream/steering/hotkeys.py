@@ -76,17 +76,20 @@ class HotKeys:
         wishes: list[HotWish] = []
         cool: list[tuple[int, int]] = []
         said: list[str] = []
-        low: list[str] = []
+        so_far, low = _cool_so_far(earlier), dict[tuple[int, int], int]()
         joins = sorted({one.join for one in moment.holdings})
+        few = ""
         for join in joins:
             found = _join(moment, join)
             if found.units < self._least:
+                few = f"a hot key is to have {self._least} units, and there are {found.units}"
+                continue
+            if found.is_silent:
+                low |= {place: times for place, times in so_far.items() if place[0] == join}
                 continue
             high = self._factor / found.units
             for key in found.cooler(high / 2):
-                name = f"{join}:{key.key}"
-                low.append(name)
-                times = 1 + _times(name, earlier)
+                times = low[join, key.key] = 1 + so_far.get((join, key.key), 0)
                 if times >= self._patience:
                     cool.append((join, key.key))
                     said.append(f"key {key.shown or key.key} of {key.stream} has cooled")
@@ -101,9 +104,9 @@ class HotKeys:
                     f"key {wish.name} of {wish.stream} has {100 * wish.share:.1f} % of the rows,"
                     f" above {100 * high:.1f} %"
                 )
-        leaning = " ".join(low)
+        leaning = " ".join(f"{join}:{key}:{times}" for (join, key), times in low.items())
         if not wishes and not cool:
-            return Verdict(why=_quiet(moment), leaning=leaning)
+            return Verdict(why=few or _quiet(moment), leaning=leaning)
         edit = Heat(keys=tuple(wishes), cool=tuple(cool))
         return Verdict(why="; ".join(said), edit=edit, leaning=leaning)
 
@@ -121,14 +124,11 @@ def _last(earlier: Sequence[Verdict]) -> str:
     return earlier[-1].leaning if earlier else ""
 
 
-def _times(name: str, earlier: Sequence[Verdict]) -> int:
-    """In how many decisions in a row a key was too cool."""
-    count = 0
-    for decision in reversed(earlier):
-        if name not in decision.leaning.split():
-            break
-        count += 1
-    return count
+def _cool_so_far(earlier: Sequence[Verdict]) -> dict[tuple[int, int], int]:
+    """In how many decisions in a row keys were too cool, by their joins and codes. A batch that
+    tells nothing about a key neither counts nor interrupts."""
+    found = (name.split(":") for name in _last(earlier).split())
+    return {(int(join), int(key)): int(times) for join, key, times in found}
 
 
 class _Join:
@@ -149,6 +149,8 @@ class _Join:
                 if one.share > best.share:
                     self._best[one.key] = one
         rows = {load.unit: load.rows_in for load in moment.loads if load.join == join}
+        self.is_silent = bool(rows) and not any(rows.values())
+        """Whether the units have had no rows, so that no key has any share of them."""
         total = max(1, sum(rows.values()))
         self._load = {unit: rows.get(unit, 0) / total for unit in everywhere}
 

@@ -24,7 +24,7 @@ from thetastream.steering.asking import Asked, ask, check_together, heats
 from thetastream.steering.directory import Answer, Directory, Request
 from thetastream.steering.edits import Edit, Heat, edit_to_json
 from thetastream.steering.frequent import frequent_keys, gain, split_keys
-from thetastream.steering.heat import OPEN_STEPS, check_wish, next_keys
+from thetastream.steering.heat import OPEN_STEPS, check_wish, is_due, next_keys
 from thetastream.steering.lease import Lease
 from thetastream.steering.policy import Moment, Policy, Verdict, holdings_of, load_of
 from thetastream.steering.steps import Heard, advance, confirmed, leaving_units
@@ -308,28 +308,40 @@ class Loop:
         """Let keys become hot or cool, and go on with those that do."""
         if version.step not in OPEN_STEPS or not confirmed(version, heard):
             return
-        wish = self._wish(version, progress, interval)
+        found, answers = self._wishes_by_hand(version)
+        wish = self._wish(version, progress, interval, found)
         following = next_keys(version, heard, wish, self._tree, self._clock())
-        if following is None:
-            return
-        following.validate(self._tree, f"version {following.version}")
-        self.directory.publish(following)
-        self._published = following
-        self._untidy = True
+        if following is not None:
+            following.validate(self._tree, f"version {following.version}")
+            self.directory.publish(following)
+            self._published = following
+            self._untidy = True
+        # Last: a wish that is met twice changes nothing, and one that is lost would.
+        for answer in answers:
+            self.directory.answer(answer)
 
-    def _wish(self, version: Version, progress: Progress, interval: float) -> Heat | None:
-        """What was asked for by hand, and what policies want."""
-        found: list[Heat] = []
+    def _wishes_by_hand(self, version: Version) -> tuple[list[Heat], list[Answer]]:
+        """What was asked for by hand and can begin now, and the answers to it."""
+        found, answers = list[Heat](), list[Answer]()
         for request in list(self.directory.requests()):
             if isinstance(request, Answer) or not isinstance(request.edit, Heat):
                 continue
             answer = Answer(request=request.id, state="done", change=version.note.change)
             try:
                 check_wish(version, request.edit, self._tree)
+                if not is_due(version, request.edit, self._tree):
+                    continue
                 found.append(request.edit)
             except ControlError as error:
                 answer = replace(answer, state="refused", what=error.what, hint=error.hint)
-            self.directory.answer(answer)
+            answers.append(answer)
+        return found, answers
+
+    def _wish(
+        self, version: Version, progress: Progress, interval: float, by_hand: Sequence[Heat]
+    ) -> Heat | None:
+        """What was asked for by hand, and what policies want."""
+        found = list(by_hand)
         if any(heats(one.policy) for one in self._asked):
             decided = ask(self._asked, self._moment(version, progress, interval), heating=True)
             if decided is not None:

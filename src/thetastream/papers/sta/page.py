@@ -62,4 +62,14 @@ PAPER: Final = Paper(
             completeness.figure_35,
         ),
     ),
+    on_spark=(
+        "sta",
+        "The six systems on Spark itself: the same taxi fares, `r.v > s.v`, the same units and two"
+        " cores. The fares of one stream are raised by so much that a row has ten results. STA is"
+        ' `topology="stream-aware"`, whose index keeps frequent values apart in every unit; CI is'
+        ' `topology="random"` with sorted runs; SJ is `topology="split"`; BCHJ is'
+        ' `topology="broadcast"`, which copies one of the streams only; MCI is'
+        ' `topology="multi-chained"`, and the PIM-tree is `index="pim"` with `topology="random"`.'
+        " DuckDB joins the same rows as one batch, to tell how many results there are.",
+    ),
 )
