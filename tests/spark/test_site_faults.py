@@ -134,6 +134,9 @@ def test_a_query_changes_its_transport_on_a_slow_link(
         assert "simple costs" in decision.reason
         return streams.join("t.key = a.alarm", **asked)
 
+    # The suite's session keeps the offsets of two batches only.
+    kept = spark.conf.get("spark.sql.streaming.minBatchesToRetain")
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "100")
     try:
         drain(joined(), tmp_path)
         used = wholes(tmp_path / "checkpoint")
@@ -148,6 +151,7 @@ def test_a_query_changes_its_transport_on_a_slow_link(
         query = drain(joined(), tmp_path)
         loads = [load for batch in ts.metrics(query) for load in batch.sites if load.read_rows]
     finally:
+        spark.conf.set("spark.sql.streaming.minBatchesToRetain", kept or "2")
         proxy.close()
     assert [load.read_rows for load in loads] == [rows] * 4
     assert [load.partial_rows for load in loads[:2]] == [0, rows]
