@@ -1,4 +1,4 @@
-"""A join from files to files, as a program of its own that can be killed and started again."""
+"""Joins to files, as a program of its own that can be killed and started again."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ PREDICATES = {
 }
 
 
-def main(root: Path, master: str, names: str, live: str = "") -> int:
+TRANSPORTS = ("simple", "semijoin", "auto")
+
+
+def main(root: Path, master: str, names: str, mode: str = "") -> int:
+    """`mode`: "window", "history" or "hot" for a live join, "sites" for three joins with a site."""
+    live = mode in ("window", "history", "hot")
     spark = ts.session(
         app="faults",
         memory="1g",
         config={
             "spark.master": master,
-            "spark.sql.shuffle.partitions": "3" if live else "2",
-            "spark.sql.streaming.noDataMicroBatches.enabled": "false" if live else "true",
+            "spark.sql.shuffle.partitions": "3" if live else "1" if mode else "2",
+            "spark.sql.streaming.noDataMicroBatches.enabled": "false" if mode else "true",
             "spark.sql.session.timeZone": "UTC",
             "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
             "spark.sql.streaming.minBatchesToRetain": "5",
@@ -41,23 +46,31 @@ def main(root: Path, master: str, names: str, live: str = "") -> int:
         .option("maxFilesPerTrigger", 1)
         .parquet(str(root / name))
         for name in names
+        if mode != "sites" or name != "r"
     }
-    options = ts.JoinOptions(units=2, full_history=live == "history")
+    options = ts.JoinOptions(units=2, full_history=mode == "history")
     if live:
         options = replace(options, control=str(root / "control"), max_units=3)
-    if live == "hot":
+    if mode == "hot":
         options = replace(options, units=3, hot_keys="auto", sketch=ts.SketchOptions(half_life=50))
-    window = {} if live == "history" else {"within": "2 minutes", "delay": "2 minutes"}
-    query = (
-        ts.streams(**frames)
-        .join(PREDICATES[names], options=options, **window)
-        .writeStream.format("parquet")
-        .option("path", str(root / "out"))
-        .option("checkpointLocation", str(root / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    window = {} if mode == "history" else {"within": "2 minutes", "delay": "2 minutes"}
+    queries = []
+    for transport in TRANSPORTS if mode == "sites" else ("",):
+        if transport:
+            address, rows = (root / "site").read_text().split()
+            frames = {"r": ts.site(address).stream("r", max_rows=int(rows)), "s": frames["s"]}
+            options = replace(options, units=1, transport=transport)
+        queries.append(
+            ts.streams(**frames)
+            .join(PREDICATES[names], options=options, **window)
+            .writeStream.format("parquet")
+            .option("path", str(root / transport / "out"))
+            .option("checkpointLocation", str(root / transport / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+    for query in queries:
+        query.awaitTermination()
     spark.stop()
     return 0
 

@@ -97,7 +97,12 @@ def executors(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 
 def batches_done(root: Path) -> int:
-    return len(list((root / "checkpoint" / "commits").glob("[0-9]*")))
+    """Of all queries of the job."""
+    return sum(
+        1
+        for pattern in ("checkpoint", "*/checkpoint")
+        for _ in root.glob(f"{pattern}/commits/[0-9]*")
+    )
 
 
 def run_to_the_end(
@@ -106,12 +111,12 @@ def run_to_the_end(
     rng: random.Random,
     targets: Callable[[subprocess.Popen[bytes]], list[psutil.Process]],
     kills: int,
-    names: str = "rs",
+    *how: str,
 ) -> int:
     """Run the job and kill a random target `kills` times while batches run."""
     killed = 0
     begin = time.monotonic()
-    with job(root, master, names) as process:
+    with job(root, master, *how) as process:
         while process.poll() is None:
             assert time.monotonic() - begin < LIMIT_SECONDS, (root / "log.txt").read_text()[-3000:]
             if killed < kills and batches_done(root) > killed:
@@ -125,12 +130,17 @@ def run_to_the_end(
     return killed
 
 
-def crash_and_restart(root: Path, rng: random.Random, crashes: int, names: str = "rs") -> int:
-    """Kill the driver with all it started `crashes` times, then let it finish."""
+def crash_and_restart(
+    root: Path, rng: random.Random, crashes: int, *how: str, then: int = 0
+) -> int:
+    """Kill the driver with all it started `crashes` times, then let it finish.
+
+    `then`: how many workers are killed in the last run.
+    """
     crashed = 0
     while crashed < crashes:
         before = batches_done(root)
-        with job(root, LOCAL, names) as process:
+        with job(root, LOCAL, *how) as process:
             begin = time.monotonic()
             while batches_done(root) < before + 1 and process.poll() is None:
                 assert time.monotonic() - begin < LIMIT_SECONDS, "no batch was committed"
@@ -140,7 +150,7 @@ def crash_and_restart(root: Path, rng: random.Random, crashes: int, names: str =
             time.sleep(rng.uniform(0.0, 2.0))
             end_group(process)
             crashed += 1
-    run_to_the_end(root, LOCAL, rng, lambda _: [], 0, names)
+    crashed += run_to_the_end(root, LOCAL, rng, workers, then, *how)
     return crashed
 
 

@@ -1,21 +1,29 @@
-"""A query over a link that fails, to a site that is killed: exact, with changing transports."""
+"""Queries over links that are slow or fail, to sites that are killed or forget."""
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import thetastream as ts
-from tests.conftest import oracle, results
-from tests.spark.test_sites import COLUMNS, TIMED, push
-from tests.transport.packets import alarms, packets
+from tests.conftest import drain, oracle, results, write_batches
+from tests.spark.test_sites import COLUMNS, SEMIJOIN, TIMED, push, start_site
+from tests.transport.conftest import Running
+from tests.transport.packets import ALARMS, alarms, packets
 from tests.transport.proxy import Proxy
 from tests.transport.test_kill import Process
+
+__all__ = ["start_site"]
 
 pytestmark = pytest.mark.spark
 
@@ -79,3 +87,101 @@ def test_a_link_that_fails_and_a_site_that_is_killed(spark: SparkSession, tmp_pa
     # The choice of each batch is part of its offset.
     offsets = sorted((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))
     assert '"whole"' in offsets[-1].read_text()
+
+
+def tickets(first: int, rows: int) -> pa.Table:
+    """Ten for each alarm, with a payload that cannot be compressed."""
+    random = np.random.default_rng(first)
+    times = packets(first, rows).column("at")
+    return pa.table(
+        {
+            "id": np.arange(first, first + rows),
+            "key": np.arange(first, first + rows) // 10,
+            "payload": [random.bytes(2_000).hex() for _ in range(rows)],
+            "at": times,
+        }
+    )
+
+
+def wholes(folder: Path) -> list[bool]:
+    """Whether full tuples came, of each batch, by the offsets in the checkpoint."""
+    found = []
+    for path in sorted((folder / "offsets").glob("[0-9]*"), key=lambda path: int(path.name)):
+        (offset,) = (line for line in path.read_text().splitlines() if '"whole"' in line)
+        found.append(json.loads(offset)["whole"])
+    return found
+
+
+def test_a_query_changes_its_transport_on_a_slow_link(
+    spark: SparkSession,
+    start_site: Callable[..., Running],
+    stream: Callable[..., DataFrame],
+    tmp_path: Path,
+) -> None:
+    """One in ten tuples is assumed to match, but all do. A batch that runs again does the same."""
+    rows, batches = 50, 12
+    site = start_site("tickets", "at")
+    push(site.address, "tickets", tickets(0, rows * batches))
+    folder = write_batches(tmp_path / "alarms", [alarms(0, 100)])
+    proxy = Proxy(site.service.port, rate=1e6, latency=0.001)
+
+    def joined() -> DataFrame:
+        remote = ts.site(f"grpc://{proxy.address}").stream("tickets", max_rows=rows)
+        streams = ts.streams(t=remote, a=stream(folder, ALARMS))
+        asked = {"within": "1 hour", "delay": "1 hour"}
+        decision = streams.explain("t.key = a.alarm", **asked).decisions[-1]
+        assert decision.choice == "semijoin at first"
+        assert "simple costs" in decision.reason
+        return streams.join("t.key = a.alarm", **asked)
+
+    # The suite's session keeps the offsets of two batches only.
+    kept = spark.conf.get("spark.sql.streaming.minBatchesToRetain")
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "100")
+    try:
+        drain(joined(), tmp_path)
+        used = wholes(tmp_path / "checkpoint")
+        assert len(used) == batches
+        assert used[0] is False
+        assert used[-1] is True
+        assert used == sorted(used), "it changes once"
+        # As if the driver had died in the last batch. Who starts anew would choose otherwise.
+        for path in (tmp_path / "checkpoint" / "commits").glob(f"*{batches - 1}*"):
+            path.unlink()
+        push(site.address, "tickets", tickets(rows * batches, 3 * rows))
+        query = drain(joined(), tmp_path)
+        loads = [load for batch in ts.metrics(query) for load in batch.sites if load.read_rows]
+    finally:
+        spark.conf.set("spark.sql.streaming.minBatchesToRetain", kept or "2")
+        proxy.close()
+    assert [load.read_rows for load in loads] == [rows] * 4
+    assert [load.partial_rows for load in loads[:2]] == [0, rows]
+    assert wholes(tmp_path / "checkpoint")[:batches] == used
+    sql = "SELECT t.id, t.payload, a.alarm, a.text FROM t, a WHERE t.key = a.alarm"
+    expected = oracle(sql, t=tickets(0, 15 * rows), a=alarms(0, 100))
+    assert len(expected) == 15 * rows
+    assert results(tmp_path, "id, payload, alarm, text") == expected
+
+
+def test_a_tuple_that_its_site_has_forgotten_stops_the_query(
+    spark: SparkSession,
+    start_site: Callable[..., Running],
+    stream: Callable[..., DataFrame],
+    tmp_path: Path,
+) -> None:
+    site = start_site("packets", "at", retain=3 * 3_600_000_000)
+    push(site.address, "packets", packets(0, 50))
+    # Keys that no packet has, and then those of packets.
+    folder = write_batches(tmp_path / "alarms", [alarms(0, 10, keys=1).slice(0, 1)])
+    remote = ts.site(site.address).stream("packets")
+    joined = ts.streams(p=remote, a=stream(folder, ALARMS)).join(
+        "p.k = a.k AND a.level > 0", within="1 hour", delay="1 hour", options=SEMIJOIN
+    )
+    drain(joined, tmp_path)
+    assert results(tmp_path) == []
+    site.site.log("packets").maintain(10**18)
+    write_batches(tmp_path / "alarms", [alarms(0, 20)], first=1)
+    with pytest.raises(StreamingQueryException) as caught:
+        drain(joined, tmp_path)
+    assert "ForgottenError" in str(caught.value)
+    assert f"the site {site.address} no longer has tuples of 'packets'" in str(caught.value)
+    assert results(tmp_path) == [], "no result is given without its other half"

@@ -130,6 +130,43 @@ def _files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+@pytest.mark.parametrize("transport", ["semijoin", "auto"])
+def test_three_streams_two_of_them_at_sites(
+    start_site: Callable[..., Running],
+    stream: Callable[..., DataFrame],
+    tmp_path: Path,
+    transport: Any,
+) -> None:
+    first, second = start_site("packets", "at"), start_site("alarms", "raised")
+    push(first.address, "packets", packets(0, 300))
+    push(second.address, "alarms", alarms(0, 60))
+    near = alarms(0, 60).rename_columns(["near", "k", "level", "raised", "text"])
+    folder = write_batches(tmp_path / "near", [near[:30], near[30:]])
+    streams = ts.streams(
+        p=ts.site(first.address).stream("packets", max_rows=150),
+        a=ts.site(second.address).stream("alarms", max_rows=30),
+        n=stream(folder, ALARMS.replace("alarm", "near", 1)),
+    )
+    joined = streams.join(
+        "p.k = a.k AND a.level = n.level AND n.near <= 40",
+        within="3 seconds",
+        delay="1 hour",
+        options=ts.JoinOptions(transport=transport),
+    )
+    drain(joined, tmp_path)
+    times = "epoch_us(p.at), epoch_us(a.raised), epoch_us(n.raised)"
+    expected = oracle(
+        "SELECT p.id, p.payload, a.alarm, a.text, n.near, n.text FROM p, a, n WHERE p.k = a.k AND"
+        " a.level = n.level AND n.near <= 40 AND"
+        f" greatest({times}) - least({times}) <= 3000000",
+        p=packets(0, 300),
+        a=alarms(0, 60),
+        n=near,
+    )
+    assert len(expected) > 50
+    assert results(tmp_path, "id, payload, alarm, a_text, near, n_text") == expected
+
+
 def test_an_aggregate_fetches_nothing(
     spark: SparkSession, start_site: Callable[..., Running]
 ) -> None:

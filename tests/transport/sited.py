@@ -64,6 +64,8 @@ class Wires:
         self.fetched = 0
         self.received = 0
         """Bytes from the site."""
+        self.reports: list[dict[str, Any]] = []
+        """What tasks said of the wire."""
 
     def _feed(self, travel: Travel) -> Feed:
         info = self.infos[travel.name]
@@ -98,7 +100,9 @@ class Wires:
     def _counted(self, table: pa.Table) -> pa.Table:
         """The rows that are tuples; what the others report is counted."""
         for text in table.column(WIRE).drop_null().to_pylist():
-            self.received += json.loads(text)["received"]
+            report = json.loads(text)
+            self.received += report["received"]
+            self.reports.append(report)
         return table.filter(table.column(WIRE).is_null()).drop_columns([WIRE])
 
     def complete(self, found: pa.Table) -> pa.Table:
@@ -132,6 +136,7 @@ class Sited(Wires):
     def __init__(self, running: Served, predicate: str, names: dict[str, str], **how: Any) -> None:
         infos = infos_of(running, names)
         transport = how.get("transport", "semijoin")
+        facts = how.get("facts", facts_of)
         specs = {
             name: [*column_specs(info.schema), *([] if transport == "simple" else [NUMBER_SPEC])]
             for name, info in infos.items()
@@ -144,7 +149,7 @@ class Sited(Wires):
             options=JoinOptions(transport=transport, scheme=how.get("scheme", "auto")),
             analyst=DuckAnalyst.of(specs),
             fixed_zone=True,
-            sites={name: facts_of(info) for name, info in infos.items()},
+            sites={name: facts(info) for name, info in infos.items()},
         )
         super().__init__(running, infos, plan)
         self.join = InProcess(plan)

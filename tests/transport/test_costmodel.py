@@ -11,7 +11,8 @@ import pytest
 from thetastream.errors import OptionError
 from thetastream.spec import codec
 from thetastream.transport.costmodel import (
-    MARGIN,
+    EARNED,
+    KEPT,
     Link,
     Quantities,
     Transport,
@@ -139,36 +140,75 @@ def test_bytes_of_both() -> None:
     )
 
 
-def test_a_running_query_does_not_go_to_and_fro() -> None:
-    """Costs that waver by less than the margin never make it change; larger gains do, once."""
-    even = Quantities(
+def even(fetched: float) -> Quantities:
+    """A semijoin that costs 10 % and `fetched` thousandths of what full tuples cost."""
+    return Quantities(
         link=Link(latency=0.0, bandwidth=1e6),
         rate=1000,
         full=1000,
         partial=100,
         messages=1,
-        fetched=900,
+        fetched=fetched,
         requests=1,
     )
-    assert simple(even) == pytest.approx(semijoin(even))
-    for start in ("simple", "semijoin"):
-        now: Transport = "simple" if start == "simple" else "semijoin"
-        for step in range(50):
-            wavering = replace(even, fetched=900 + (30 if step % 2 else -30))
-            found = choose(wavering, now=now)
-            assert found.transport == now
-            assert found.cost <= (1 + MARGIN) * found.better
-    left = choose(replace(even, fetched=100), now="simple")
-    assert left.transport == "semijoin"
-    assert "so the query changes" in left.reason
-    assert "5.0 times cheaper" in left.reason
-    assert choose(replace(even, fetched=930), now="semijoin").reason.endswith(
-        "full tuples at once would be 3% cheaper, which is not worth a change"
+
+
+@pytest.mark.parametrize("start", [None, "simple", "semijoin"])
+def test_a_semijoin_has_to_earn_its_second_journey(start: Transport | None) -> None:
+    assert simple(even(900)) == pytest.approx(semijoin(even(900)))
+    tie = choose(even(900), now=start)
+    assert tie.transport == "simple"
+    assert "both cost the same, and full tuples need no second journey" in tie.reason
+    assert choose(even(1000 * EARNED - 101), now=start).transport == "semijoin"
+    assert choose(even(1000 * KEPT - 99), now=start).transport == "simple"
+    between = choose(even(850), now=start)
+    assert between.transport == (start or "simple")
+    assert ("not worth their second journey" in between.reason) == (start != "semijoin")
+    for fetched in range(0, 1001, 5):
+        assert choose(even(fetched), now=start).cost <= 1.08 * choose(even(fetched)).better
+
+
+@pytest.mark.parametrize("start", ["simple", "semijoin"])
+def test_a_running_query_does_not_go_to_and_fro(start: Transport) -> None:
+    """Costs that waver between the two shares never make it change; larger gains do, once."""
+    for step in range(50):
+        assert choose(even(855 + (10 if step % 2 else -10)), now=start).transport == start
+    used = [start]
+    for fetched in (100, 860, 845, 865, 890, 860, 845, 865, 100, 855):
+        used.append(choose(even(fetched), now=used[-1]).transport)
+    assert used[1:] == ["semijoin"] * 4 + ["simple"] * 4 + ["semijoin"] * 2
+    left = choose(even(100), now="simple")
+    assert "5.0 times cheaper, so the query changes" in left.reason
+    ended = choose(even(880), now="semijoin")
+    assert ended.reason.endswith(
+        "partial tuples first would be 2% cheaper, which is not worth their second journey,"
+        " so the query changes"
     )
-    assert (
-        "both cost the same"
-        in choose(replace(even, rate=0, messages=0, fetched=0, requests=0)).reason
-    )
+
+
+def test_without_tuples_everything_stays_as_it_is() -> None:
+    none = replace(even(0), rate=0, messages=0, requests=0)
+    assert choose(none).transport == "simple"
+    for now in ("simple", "semijoin"):
+        kept: Transport = "simple" if now == "simple" else "semijoin"
+        assert choose(none, now=kept).transport == now
+        assert "no tuples to choose by" in choose(none, now=kept).reason
+
+
+def test_sizes_that_were_not_measured_follow_from_those_that_were() -> None:
+    """What travels is compressed, and what a sample says is not: the two are never compared."""
+    raw = replace(even(100), full=1000, partial=108, rest=900)
+    rows = 500
+    whole = Transfer(rows=rows, bytes=rows * 200, messages=1, seconds=0.1)
+    partial = Transfer(rows=rows, bytes=rows * 60, messages=1, seconds=0.1)
+    rest = Transfer(rows=rows, bytes=rows * 148, messages=1, seconds=0.1)
+    full = Estimate(raw).after(BatchCounts(seconds=1.0, full=whole))
+    sizes = full.quantities
+    assert (sizes.full, sizes.partial, sizes.rest) == (200, 8 + 20, 180)
+    both = full.after(BatchCounts(seconds=1.0, partial=partial)).quantities
+    assert (both.full, both.partial, both.rest) == pytest.approx((200, 60, 148))
+    other = Estimate(raw).after(BatchCounts(seconds=1.0, partial=partial, fetched=rest)).quantities
+    assert (other.full, other.partial, other.rest) == (200, 60, 148)
 
 
 @pytest.mark.parametrize("match", [0.0, 0.01, 0.3, 1.0])
@@ -322,7 +362,6 @@ def test_an_estimate_is_written_and_read() -> None:
         (lambda: Link(latency=math.nan, bandwidth=1), "latency=nan"),
         (lambda: replace(paper(), fetched=-1), "fetched=-1"),
         (lambda: found_in(3, 0), "distinct=0"),
-        (lambda: choose(paper(), margin=-0.1), "margin=-0.1"),
         (lambda: Transfer(rows=-1), "rows=-1"),
         (lambda: BatchCounts(seconds=math.inf), "seconds=inf"),
         (lambda: Estimate(paper(), half_life=0), "half_life=0"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.transport.sited import (
 )
 from thetastream.errors import ForgottenError, SiteChangedError, UnknownColumnError
 from thetastream.options import JoinOptions
+from thetastream.planner import SiteFacts
 from thetastream.runtime.cachefiles import CacheFiles
 from thetastream.testing.duck import query
 from thetastream.testing.inprocess import (
@@ -37,9 +39,14 @@ from thetastream.testing.inprocess import (
 )
 from thetastream.testing.queries import InProcessQuery
 from thetastream.transport import fetching
+from thetastream.transport.access import Access
+from thetastream.transport.choosing import Chooser, assumed
+from thetastream.transport.client import SiteStream
 from thetastream.transport.config import StreamConfig
+from thetastream.transport.estimate import Estimate
 from thetastream.transport.feed import Follower
 from thetastream.transport.messages import NUMBER
+from thetastream.transport.sampling import sample
 
 
 @pytest.fixture
@@ -324,12 +331,11 @@ def test_a_batch_is_limited_and_cut(site: Running, connect: Callable[..., Any]) 
     follower.close()
 
 
-def test_few_matches_cost_few_bytes(
-    run_site: Callable[..., Running], connect: Callable[..., Any]
-) -> None:
-    """Rows of 1,500 bytes, a key of 12, one in a hundred in a result."""
+def thin(
+    run_site: Callable[..., Running], connect: Callable[..., Any], rows: int, matching: int
+) -> tuple[Running, pa.Table]:
+    """Rows of 1,500 bytes with a key of 12, and the keys of every so-manieth one."""
     fetching._KEPT.clear()
-    rows = 20_000
     random = np.random.default_rng(3)
     wide = pa.table(
         {
@@ -338,18 +344,76 @@ def test_few_matches_cost_few_bytes(
             "payload": pa.array([random.bytes(1_480) for _ in range(rows)]),
         }
     )
-    keys = wide.select(["k", "at"]).take(pa.array(np.arange(0, rows, 100)))
+    keys = wide.select(["k", "at"]).take(pa.array(np.arange(0, rows, matching)))
     running = run_site(
         streams={"packets": StreamConfig("packets", "at"), "q": StreamConfig("q", "at")}
     )
     client = connect(running.address)
     client.push("packets", wide)
     client.push("q", keys)
+    return running, wide
+
+
+NAMES = {"p": "packets", "q": "q"}
+
+
+@pytest.mark.parametrize(("matching", "most"), [(100, 1 / 20), (1, 1.1)])
+def test_few_matches_cost_few_bytes_and_many_hardly_more(
+    run_site: Callable[..., Running], connect: Callable[..., Any], matching: int, most: float
+) -> None:
+    rows = 10_000
+    running, wide = thin(run_site, connect, rows, matching)
+    payloads = set(wide.column("payload").to_pylist())
     received = {}
     for transport in ("simple", "semijoin"):
-        sited = Sited(running, "p.k = q.k", {"p": "packets", "q": "q"}, transport=transport)
+        sited = Sited(running, "p.k = q.k", NAMES, transport=transport)
         found = sited.play([rows], None)
         received[transport] = sited.received
-        assert len(found) == rows // 100
-        assert {row[2] for row in found} <= set(wide.column("payload").to_pylist())
-    assert received["semijoin"] * 20 <= received["simple"]
+        assert len(found) == rows // matching
+        assert {row[2] for row in found} <= payloads
+    assert received["semijoin"] <= most * received["simple"]
+
+
+@pytest.mark.parametrize(("matching", "expected"), [(100, "semijoin"), (1, "simple")])
+@pytest.mark.parametrize("first", ["semijoin", "simple"])
+def test_auto_finds_the_better_transport(
+    run_site: Callable[..., Running],
+    connect: Callable[..., Any],
+    tmp_path: Path,
+    matching: int,
+    expected: str,
+    first: Any,
+) -> None:
+    """On a link of 2 MB/s, by a sample and what batches measure, whatever it begins with."""
+    rows, batches = 3_000, 10
+    running, _ = thin(run_site, connect, rows, matching)
+    proxy = Proxy(running.service.port, rate=2e6, latency=0.001)
+    access = Access(address=proxy.address, patience=5.0)
+
+    def sampled(info: SiteStream) -> SiteFacts:
+        sizes, link = sample(access, info, info.schema)
+        return SiteFacts(sizes=sizes, link=link)
+
+    try:
+        sited = Sited(proxy, "p.k = q.k", NAMES, transport="auto", facts=sampled)
+        decision = next(one for one in sited.plan.decisions if one.subject == "transport of p")
+        assert decision.choice == "semijoin at first", "one in ten is assumed to match"
+        facts, travel = sampled(sited.infos["p"]), sited.plan.travels[0]
+        sizes = [sum(facts.sizes[one] for one in some) for some in (travel.columns, travel.rest)]
+        chooser = Chooser(Estimate(assumed(facts.link, *sizes)), first, tmp_path / "choice")
+        results, used = 0, []
+        for start in range(0, rows, rows // batches):
+            sited.reports.clear()
+            used.append(chooser.now)
+            tables = sited.tables(start, start + rows // batches, whole=used[-1] == "simple")
+            for found in sited.join.play([Batch(*tables)]):
+                results += len(sited.completed(found))
+            chooser.heard(1.0, [one for one in sited.reports if one["stream"] == "packets"])
+    finally:
+        proxy.close()
+    assert results == rows // matching
+    assert used[-5:] == [expected] * 5
+    # What is assumed of the match rate may lead away once, and what is measured back.
+    assert sum(a != b for a, b in pairwise(used)) <= 2
+    assert chooser.last is not None
+    assert chooser.last.cost <= 1.08 * chooser.last.better

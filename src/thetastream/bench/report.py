@@ -122,6 +122,9 @@ def write(out: Path) -> None:
     elastic = out / "elastic.json"
     if elastic.exists():
         lines += ["", *elastic_section(elastic)]
+    sites = out / "sites.json"
+    if sites.exists():
+        lines += ["", *sites_section(sites)]
     if documents:
         lines += ["", *environments(documents)]
     _publish(out / "README.md", "\n".join(lines) + "\n")
@@ -263,6 +266,26 @@ def elastic_section(file: Path) -> list[str]:
         f"![{file.stem}]({file.stem}.svg)",
     ]
     return lines
+
+
+def sites_section(file: Path) -> list[str]:
+    """What `thetastream.bench.sites` found: a join over a thin link."""
+    found = json.loads(file.read_text())
+    bandwidth = found["bandwidth"] / 1e6
+    return [
+        "## A stream at a site",
+        "",
+        f"Rows of 1,500 bytes with a key of 12, on a link of {bandwidth:g} MB/s:"
+        " `python -m thetastream.bench.sites`. Ratios are taken within a run.",
+        "",
+        "| figure | wanted | measured | |",
+        "|---|---:|---:|---|",
+        *(
+            f"| {one['what']} | {one['wanted']} | {one['measured']}"
+            f" | {'reached' if one['reached'] else 'missed'} |"
+            for one in found["figures"]
+        ),
+    ]
 
 
 def environments(documents: dict[str, Document]) -> list[str]:

@@ -23,8 +23,6 @@ ASSUMED_RATE = 1_000.0
 ASSUMED_MATCHES = 0.1
 """The share of them that is in results."""
 NUMBER_BYTES = 8.0
-MARGIN = 0.005
-"""What a change must gain: little, because batches of both kinds go through the same join."""
 SHORTEST = 0.001
 """Seconds of a batch, at least."""
 
@@ -61,7 +59,7 @@ class Chooser:
     def heard(self, seconds: float, reports: Sequence[Mapping[str, Any]]) -> Choice:
         """Take what a batch reported into account, and choose for those that follow."""
         self.estimate = self.estimate.after(counts(max(SHORTEST, seconds), reports))
-        self.last = choose(self.estimate.quantities, now=self.now, margin=MARGIN)
+        self.last = choose(self.estimate.quantities, now=self.now)
         if self.last.transport != self.now:
             self.now = self.last.transport
             self._write()

@@ -20,11 +20,18 @@ from thetastream.errors import OptionError
 Transport = Literal["simple", "semijoin"]
 """How a remote stream comes: full tuples (SPJ), or partial tuples and then what matched (SMJ)."""
 
-MARGIN = 0.05
-"""The other transport must be cheaper by this share of its cost before a running query changes.
+EARNED = 0.93
+"""A semijoin has to cost less than this share of full tuples before it is begun.
 
-Costs that are within the noise of each other would else make it go to and fro. It also bounds what
-staying costs: at most 5 % more than the better of the two."""
+It asks for its results in a second journey, whose cost is the least certain: where both cost about
+the same, full tuples come at once. So what is chosen never costs more than 1 / 0.93, or 1.08 times,
+what the better of the two does."""
+KEPT = 0.98
+"""A semijoin that costs more than this share is ended.
+
+Costs that waver between the two shares change nothing."""
+SAME = 0.005
+"""Costs that differ by less than this share are said to be the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,51 +227,47 @@ class Choice:
         return self.simple if self.transport == "simple" else self.semijoin
 
 
-def choose(of: Quantities, *, now: Transport | None = None, margin: float = MARGIN) -> Choice:
-    """The cheaper transport; a running query keeps what it has unless it gains more than `margin`.
+def choose(of: Quantities, *, now: Transport | None = None) -> Choice:
+    """The semijoin where it earns its second journey, and full tuples otherwise.
 
-    Without anything to choose by, full tuples come: they need no second journey.
+    `now`: what a running query has. A semijoin is begun below `EARNED` of the cost of full tuples,
+    and ended above `KEPT`, so that costs that waver do not make a query go to and fro. Where there
+    are no tuples to choose by, everything stays as it is.
     """
-    if not margin >= 0:
-        raise OptionError(f"margin={margin!r} is not a share", hint="give 0.05 for 5 %")
-    costs: dict[Transport, float] = {"simple": simple(of), "semijoin": semijoin(of)}
-    best: Transport = "semijoin" if costs["semijoin"] < costs["simple"] else "simple"
-    kept = now is not None and now != best and costs[now] <= (1 + margin) * costs[best]
-    taken = now if kept and now is not None else best
+    full, partial = simple(of), semijoin(of)
+    taken: Transport = now or "simple"
+    if of.rate:
+        share = KEPT if now == "semijoin" else EARNED
+        taken = "semijoin" if partial < share * full else "simple"
     return Choice(
         transport=taken,
-        simple=costs["simple"],
-        semijoin=costs["semijoin"],
-        reason=_reason(of, costs, best, now, kept),
+        simple=full,
+        semijoin=partial,
+        reason=_reason(of, full, partial, taken, now),
     )
 
 
-_WORDS: dict[Transport, str] = {
-    "simple": "full tuples at once",
-    "semijoin": "partial tuples first",
-}
-
-
 def _reason(
-    of: Quantities,
-    costs: dict[Transport, float],
-    best: Transport,
-    now: Transport | None,
-    kept: bool,
+    of: Quantities, full: float, partial: float, taken: Transport, now: Transport | None
 ) -> str:
+    if not of.rate:
+        return "there are no tuples to choose by"
     facts = (
         f"{of.match_rate:.1%} of the tuples match, {of.partial:,.0f} of {of.full:,.0f} bytes are"
         f" looked at, and the link takes {_rate(of.link.bandwidth)} and {of.link.latency * 1e3:.3g}"
         " ms per message"
     )
-    if costs["simple"] == costs["semijoin"]:
-        return f"{facts}: both cost the same"
-    other: Transport = "simple" if best == "semijoin" else "semijoin"
-    gain = _gain(costs[best], costs[other])
-    if kept:
-        return f"{facts}: {_WORDS[best]} would be {gain}, which is not worth a change"
-    changed = ", so the query changes" if now is not None and now != best else ""
-    return f"{facts}: {_WORDS[best]} is {gain}{changed}"
+    if taken == "semijoin":
+        why = f"partial tuples first is {_gain(partial, full)}"
+    elif abs(full - partial) <= SAME * full:
+        why = "both cost the same, and full tuples need no second journey"
+    elif full < partial:
+        why = f"full tuples at once is {_gain(full, partial)}"
+    else:
+        gain = _gain(partial, full)
+        why = f"partial tuples first would be {gain}, which is not worth their second journey"
+    changed = ", so the query changes" if now is not None and now != taken else ""
+    return f"{facts}: {why}{changed}"
 
 
 def _gain(less: float, more: float) -> str:

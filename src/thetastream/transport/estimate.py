@@ -265,18 +265,11 @@ class Estimate:
         requests = self._requests(fetched, messages)
         known = _over(assumed.question * assumed.requests, assumed.fetched, 0.0)
         number = _over(sums.asked, sums.fetched, known)
-        partial = _over(sums.partial_bytes, sums.partial_rows, assumed.partial)
-        full, rest = assumed.full, assumed.rest
-        if rest is not None:
-            known_rest = _over(sums.rest_bytes, sums.rest_rows, rest)
-            # Without its number, which a full tuple does not bring.
-            number_bytes = max(0.0, assumed.partial + rest - full)
-            full = max(known_rest, partial - number_bytes + known_rest)
-            rest = known_rest
+        full, partial, rest = self._sizes()
         return Quantities(
             link=self.link,
             rate=rate,
-            full=_over(sums.full_bytes, sums.full_rows, full),
+            full=full,
             partial=partial,
             rest=rest,
             messages=messages,
@@ -285,6 +278,29 @@ class Estimate:
             question=number * fetched / requests if requests else 0.0,
             handling=_over(sums.handling, sums.fetched, assumed.handling),
         )
+
+    def _sizes(self) -> tuple[float, float, float | None]:
+        """Bytes of a full tuple, of a partial one, and of the rest if that is fetched alone.
+
+        Each as it was measured, or else as it follows from the others: a sample says how large
+        columns are before they are compressed.
+        """
+        sums, assumed = self.sums, self.assumed
+        full = _over(sums.full_bytes, sums.full_rows, assumed.full)
+        partial = _over(sums.partial_bytes, sums.partial_rows, assumed.partial)
+        if assumed.rest is None:
+            return full, partial, None
+        # A full tuple does not bring its number.
+        number = max(0.0, assumed.partial + assumed.rest - assumed.full)
+        rest = _over(sums.rest_bytes, sums.rest_rows, assumed.rest)
+        if not sums.full_rows:
+            return rest + max(0.0, partial - number), partial, rest
+        scale = _over(full, assumed.full, 1.0)
+        if not sums.partial_rows:
+            partial = number + scale * max(0.0, assumed.partial - number)
+        if not sums.rest_rows:
+            rest = max(0.0, full - max(0.0, partial - number))
+        return full, partial, rest
 
     def _requests(self, fetched: float, messages: float) -> float:
         """Requests per second for so many fetched tuples.
