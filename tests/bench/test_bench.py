@@ -33,6 +33,7 @@ def case_of(name: str) -> cases.Case:
         "key-band",
         "inequality",
         "index-zipf",
+        "index-key",
         "sta",
         "sum-10",
     ],

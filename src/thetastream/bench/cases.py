@@ -45,6 +45,7 @@ CASCADE = "spark-cascade"
 PIM = "pim"
 STREAM_AWARE = "stream-aware"
 NESTED_LOOPS = "nested-loops"
+EXTENDIBLE = "extendible"
 """The same join with another index than sorted runs."""
 HASH = "plain hash"
 """The join of a case with hot keys, without them."""
@@ -54,7 +55,20 @@ STA, CI, SJ, BCHJ, MCI, PIM_TREE = "STA", "CI", "SJ", "BCHJ", "MCI", "PIM-tree"
 SYSTEMS = (STA, CI, SJ, BCHJ, MCI, PIM_TREE)
 """STA and what its paper compares it with, by the paper's names: a chained index, a split join, a
 broadcast join, a multi-chained index and a PIM-tree."""
-OWN = (OURS, LISTED, PLAIN, TREE, PAIRS, PIM, STREAM_AWARE, NESTED_LOOPS, HASH, LIVE, *SYSTEMS)
+OWN = (
+    OURS,
+    LISTED,
+    PLAIN,
+    TREE,
+    PAIRS,
+    PIM,
+    STREAM_AWARE,
+    NESTED_LOOPS,
+    EXTENDIBLE,
+    HASH,
+    LIVE,
+    *SYSTEMS,
+)
 NATIVE = (OURS, SPARK_DEFAULT, SPARK_ROCKSDB)
 
 
@@ -298,6 +312,18 @@ CASES: tuple[Case, ...] = (
             ("uniform", "uniform", "inequality"),
             ("zipf", "Zipf 1.5", "inequality_zipf"),
         )
+    ),
+    replace(
+        EQUALITY,
+        name="index-key",
+        title="Indexes on a key and an inequality, ten results per row",
+        data="key_inequality",
+        predicate="r.k = s.k AND r.v > s.v",
+        duckdb="r.k = s.k AND r.v > s.v",
+        contestants=(OURS, PIM, EXTENDIBLE),
+        results=10.0,
+        # A row looks at all stored rows of its partition-group. A smaller trigger flatters it.
+        cap=(EXTENDIBLE, 200_000),
     ),
     replace(
         EQUALITY,

@@ -116,11 +116,14 @@ def _columns(case: Case) -> Columns:
             uniform_keys(rng, rows, BAND_KEYS),
             uniform_keys(rng, rows, domain),
         )
-    if case.data == "inequality":
+    if case.data in ("inequality", "key_inequality"):
+        keys = BAND_KEYS if case.data == "key_inequality" else 2**31
+        if case.data == "key_inequality":
+            share *= BAND_KEYS
         # r is uniform on [0, 1) and s on [c, 1 + c): r > s in a share (1 - c)^2 / 2 of the pairs.
         shift = round((1 - math.sqrt(2 * share)) * INEQUALITY_DOMAIN)
         return lambda rng, rows, side: (
-            uniform_keys(rng, rows, 2**31),
+            uniform_keys(rng, rows, keys),
             uniform_keys(rng, rows, INEQUALITY_DOMAIN) + (shift if side else 0),
         )
     if case.data == "inequality_zipf":

@@ -150,6 +150,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     cases.PIM: {"index": "pim"},
     cases.STREAM_AWARE: {"topology": "stream-aware"},
     cases.NESTED_LOOPS: {"index": "nested-loops"},
+    cases.EXTENDIBLE: {"index": "extendible"},
     cases.STA: {"topology": "stream-aware"},
     cases.CI: {"topology": "random", "index": "runs"},
     cases.SJ: {"topology": "split"},
