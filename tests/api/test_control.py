@@ -19,6 +19,7 @@ from tests.charts.test_charts import drawn
 from tests.steering.scene import Scene
 from thetastream.api.control import running_plan
 from thetastream.api.control_text import bar, size, sparkline, status_line, units_over_time
+from thetastream.api.hot_text import key_rows
 from thetastream.api.keys import hot_key
 from thetastream.planner.heat import code_of
 from thetastream.spec import Encoding, KeySpec
@@ -452,3 +453,10 @@ def test_a_plan_says_which_keys_are_hot(running: Scene, tmp_path: Path) -> None:
     assert running_plan(plan, None) is plan
     (running.root / "control.json").write_text("{")
     assert running_plan(plan, running.path) is plan
+
+
+def test_a_key_that_was_named_by_hand_does_nothing_to_a_terminal() -> None:
+    named = "\x1b[2J" + "x" * 100
+    one = ts.SplitKey(stream="r", key=5, step="hot", units=(0, 1), share=0.1, shown=named)
+    ((_, shown, *_),) = key_rows([one])
+    assert shown == "?[2J" + "x" * 35 + "…"

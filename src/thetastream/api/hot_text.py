@@ -11,6 +11,8 @@ from thetastream.steering.policy import SplitKey
 HEAD: tuple[str, ...] = ("stream", "key", "step", "units", "share", "since (UTC)")
 SHOWN_KEYS = 20
 """Keys that are listed."""
+WIDEST = 40
+"""Characters of a key that are shown."""
 
 
 def key_rows(keys: Iterable[SplitKey]) -> list[tuple[str, ...]]:
@@ -19,7 +21,7 @@ def key_rows(keys: Iterable[SplitKey]) -> list[tuple[str, ...]]:
     return [
         (
             one.stream if one.join == 0 else f"{one.stream} (join {one.join})",
-            one.shown or str(one.key),
+            _printable(one.shown) or str(one.key),
             one.step,
             ", ".join(map(str, one.units)),
             f"{100 * one.share:.1f} %",
@@ -27,6 +29,12 @@ def key_rows(keys: Iterable[SplitKey]) -> list[tuple[str, ...]]:
         )
         for one in ranked[:SHOWN_KEYS]
     ]
+
+
+def _printable(text: str) -> str:
+    """One short line; what does not print could do something to a terminal."""
+    line = "".join(sign if sign.isprintable() else "?" for sign in text)
+    return line if len(line) <= WIDEST else f"{line[: WIDEST - 1]}…"
 
 
 def decisions(
