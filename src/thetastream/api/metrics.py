@@ -16,13 +16,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from thetastream.api import hot_text
 from thetastream.api.observed import texts
+from thetastream.api.transports import transport_notes
 from thetastream.api.wires import (
     SITES_HEAD,
     SiteLoad,
     added,
     site_loads,
     site_row,
-    transport_notes,
 )
 from thetastream.planner import html_table, text_notes, text_table
 from thetastream.runtime.dataflow import INNER, OBSERVATION
