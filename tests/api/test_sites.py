@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import thetastream as ts
 from tests.transport.conftest import Running
 from tests.transport.packets import alarms, packets
 from tests.transport.test_service import certificate
+from thetastream.api import transports
 from thetastream.api.sites import remote_of
 from thetastream.arrow import converted
 from thetastream.planner import SiteFacts, plan_join
@@ -23,7 +25,9 @@ from thetastream.runtime.sitesource import spark_schema
 from thetastream.spec import ColumnSpec
 from thetastream.testing.duck import DuckAnalyst, column_specs
 from thetastream.transport.addresses import TOKEN_VARIABLE, Address
+from thetastream.transport.choosing import ASSUMED_LINK, Chooser, assumed
 from thetastream.transport.config import SiteConfig, StreamConfig
+from thetastream.transport.estimate import Estimate
 from thetastream.transport.messages import NUMBER
 
 TOKEN = "a-token-of-32-characters-0123456"
@@ -182,3 +186,22 @@ def test_a_site_is_reached_over_tls(start: Callable[..., Running], tmp_path: Pat
         client.push("packets", packets(0, 10))
     stream = ts.site(address, token=TOKEN, tls_root=roots).stream("packets")
     assert remote_of(stream).facts().sizes["id"] == 8
+
+
+def test_notes_tell_what_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chooser = Chooser(Estimate(assumed(ASSUMED_LINK, 30, 1_000)), "semijoin", tmp_path / "choice")
+    read = {"what": "read", "rows": 100, "sent": 9, "received": 3_000, "whole": False}
+    fetch = {"what": "fetch", "rows": 100, "sent": 9, "received": 100_000, "hits": 0, "matched": 0}
+    for _ in range(5):
+        chooser.heard(1.0, [read | {"seconds": 0.02}, fetch | {"seconds": 0.1}])
+    listener = transports._Listener()
+    listener.choosers["f"] = chooser
+    monkeypatch.setattr(transports, "_LISTENERS", {object(): listener})
+    whole = ts.SiteLoad(site="s", stream="packets", read_rows=100, feed="f")
+    partial = replace(whole, partial_rows=100)
+    changed, last = transports.transport_notes([[partial], [partial], [whole], []])
+    assert "packets came as partial tuples in 2 batches and as whole ones in 1:" in changed
+    assert "packets comes as whole tuples from now on" in last
+    assert "both cost the same" in last or "full tuples at once is" in last
+    # A query of another process, and one whose transport is fixed, have none.
+    assert list(transports.transport_notes([[replace(partial, feed="g")]])) == []

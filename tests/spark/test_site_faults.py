@@ -138,15 +138,19 @@ def test_a_query_changes_its_transport_on_a_slow_link(
     kept = spark.conf.get("spark.sql.streaming.minBatchesToRetain")
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", "100")
     try:
-        drain(joined(), tmp_path)
+        notes = ts.metrics(drain(joined(), tmp_path)).notes
         used = wholes(tmp_path / "checkpoint")
         assert len(used) == batches
         assert used[0] is False
         assert used[-1] is True
         assert used == sorted(used), "it changes once"
+        counted = f"in {used.count(False)} batches and as whole ones in {used.count(True)}:"
+        assert [note for note in notes if counted in note]
+        assert [note for note in notes if "tickets comes as whole tuples from now on" in note]
         # As if the driver had died in the last batch. Who starts anew would choose otherwise.
-        for path in (tmp_path / "checkpoint" / "commits").glob(f"*{batches - 1}*"):
-            path.unlink()
+        for log in (tmp_path / "checkpoint" / "commits", tmp_path / "out" / "_spark_metadata"):
+            for path in log.glob(f"*{batches - 1}*"):
+                path.unlink()
         push(site.address, "tickets", tickets(rows * batches, 3 * rows))
         query = drain(joined(), tmp_path)
         loads = [load for batch in ts.metrics(query) for load in batch.sites if load.read_rows]
@@ -173,7 +177,10 @@ def test_a_tuple_that_its_site_has_forgotten_stops_the_query(
     # Keys that no packet has, and then those of packets.
     folder = write_batches(tmp_path / "alarms", [alarms(0, 10, keys=1).slice(0, 1)])
     remote = ts.site(site.address).stream("packets")
-    joined = ts.streams(p=remote, a=stream(folder, ALARMS)).join(
+    streams = ts.streams(p=remote, a=stream(folder, ALARMS))
+    with pytest.raises(ts.WindowError, match="keeps tuples for 3 hours"):
+        streams.join("p.k = a.k", within="2 hours", delay="2 hours", options=SEMIJOIN)
+    joined = streams.join(
         "p.k = a.k AND a.level > 0", within="1 hour", delay="1 hour", options=SEMIJOIN
     )
     drain(joined, tmp_path)

@@ -14,8 +14,8 @@ import pytest
 from tests.transport.tuples import SCHEMA, ids, rides
 from thetastream.errors import ForgottenError, SiteChangedError, SiteDataError, SiteError
 from thetastream.errors import SiteRequestError as Refused
+from thetastream.transport import excerpts, taken
 from thetastream.transport import journal as journals
-from thetastream.transport import log as logs
 from thetastream.transport.filters import Filter
 from thetastream.transport.log import Log, LogOptions
 
@@ -78,7 +78,7 @@ def test_tuples_by_number(tmp_path: Path) -> None:
 
 
 def test_only_so_many_files_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "MAX_OPEN", 2)
+    monkeypatch.setattr(excerpts, "MAX_OPEN", 2)
     log = filled(tmp_path, [50] * 40, LogOptions(seal_bytes=10_000))
     readings = [log.read(0, 2000) for _ in range(3)]
     batches: list[list[pa.RecordBatch]] = [[], [], []]
@@ -170,7 +170,7 @@ def test_a_crash_at_any_step_of_sealing_loses_nothing(
             if step == "write":
                 patch.setattr("thetastream.transport.segments.os.replace", crash)
             elif step == "taken":
-                patch.setattr(logs, "append_durably", crash)
+                patch.setattr(taken, "append_durably", crash)
             elif step == "journal":
                 patch.setattr(journals, "write_file", crash)
             else:

@@ -212,6 +212,39 @@ def test_workers_of_a_host_share_what_they_fetch(
     assert fetching.Kept(shelf=CacheFiles("abc-0", 1_000_000)).find(wanted)[0] == []
 
 
+def test_what_is_kept_goes_half_by_half() -> None:
+    """Also when it has been put together: the newest tuples stay."""
+    kept = fetching.Kept(most_bytes=100_000)
+    for first in range(0, 4_000, 10):
+        numbers = np.arange(first, first + 10)
+        kept.add(pa.record_batch({NUMBER: numbers, "x": ["y" * 92] * 10}))
+        newest = np.arange(max(0, first - 200), first + 10)
+        assert not len(kept.find(newest)[1]), first
+    assert kept.rows < 1_100
+
+
+def test_a_match_is_counted_once_whichever_worker_sees_it(
+    site: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results of a tuple that came whole may be in several batches, each in another worker."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    names = {"p": "packets", "a": "alarms"}
+    sited = Sited(site, "p.k = a.k", names, within="20 seconds", transport="auto")
+    shelves = {"shelf_of": lambda name: CacheFiles(f"abc-{name}", 1_000_000)}
+    monkeypatch.setattr(
+        "tests.transport.sited.complete", lambda *given: fetching.complete(*given, **shelves)
+    )
+    rows = []
+    for start in range(0, 400, 50):
+        fetching._SEEN.clear()
+        tables = sited.tables(start, start + 50, whole=True)
+        for found in sited.join.play([Batch(*tables)]):
+            rows += sited.completed(found)
+    for place, stream in ((0, "packets"), (5, "alarms")):
+        mine = [one for one in sited.reports if one["stream"] == stream and one["what"] == "fetch"]
+        assert sum(one["matched"] for one in mine) == len({row[place] for row in rows}), stream
+
+
 def test_a_tuple_that_the_site_has_forgotten_is_named(
     run_site: Callable[..., Running], connect: Callable[..., Any]
 ) -> None:

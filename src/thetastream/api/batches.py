@@ -19,7 +19,8 @@ from thetastream.api.metrics_text import (
     stream_row,
     work_rows,
 )
-from thetastream.api.wires import SITES_HEAD, SiteLoad, added, site_row, transport_notes
+from thetastream.api.transports import transport_notes
+from thetastream.api.wires import SITES_HEAD, SiteLoad, added, site_row
 from thetastream.planner import html_table, text_notes, text_table
 from thetastream.steering.policy import SplitKey
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from thetastream.api.observed import texts
@@ -33,6 +33,8 @@ class SiteLoad:
     """Tuples whose other columns were asked for, because they are in results."""
     fetch_sent: int = 0
     fetch_received: int = 0
+    feed: str = field(default="", repr=False, compare=False)
+    """By which a query tells its streams apart."""
 
     @property
     def sent(self) -> int:
@@ -62,23 +64,6 @@ def site_row(load: SiteLoad) -> tuple[str, ...]:
     return load.stream, load.site, *(f"{number:,}" for number in numbers)
 
 
-def transport_notes(batches: Sequence[Sequence[SiteLoad]]) -> Iterator[str]:
-    """What became of a choice that was made while a query ran."""
-    for load in added(load for loads in batches for load in loads):
-        mine = [
-            one
-            for loads in batches
-            for one in loads
-            if (one.site, one.stream) == (load.site, load.stream) and one.read_rows
-        ]
-        partial = sum(one.partial_rows > 0 for one in mine)
-        if 0 < partial < len(mine):
-            yield (
-                f"{load.stream} came as partial tuples in {partial} batches and as whole ones in"
-                f" {len(mine) - partial}: the cheaper transport changed as the query ran."
-            )
-
-
 def added(loads: Iterable[SiteLoad]) -> list[SiteLoad]:
     """One load for each stream, over several batches."""
     found: dict[tuple[str, str], SiteLoad] = {}
@@ -86,7 +71,7 @@ def added(loads: Iterable[SiteLoad]) -> list[SiteLoad]:
         place = load.site, load.stream
         old = found.get(place, SiteLoad(site=load.site, stream=load.stream))
         numbers = {name: getattr(old, name) + getattr(load, name) for name in _NUMBERS}
-        found[place] = replace(old, **numbers)
+        found[place] = replace(old, **numbers, feed=load.feed)
     return list(found.values())
 
 
@@ -100,19 +85,22 @@ def wire_texts(observed: dict[str, Any]) -> Iterator[str]:
 def site_loads(observed: dict[str, Any]) -> tuple[tuple[SiteLoad, ...], int]:
     """The streams of sites in a batch; and how many rows of the sources were reports."""
     totals: dict[tuple[str, str], dict[str, int]] = {}
+    feeds: dict[tuple[str, str], str] = {}
     markers = 0
     for text in wire_texts(observed):
         found = json.loads(text)
         is_read = found["what"] == "read"
         markers += is_read
-        mine = totals.setdefault((found["site"], found["stream"]), {})
-        fields = _READ if is_read else _FETCHED
-        for field, key in zip(fields, ("rows", "sent", "received"), strict=True):
-            mine[field] = mine.get(field, 0) + int(found[key])
+        place = found["site"], found["stream"]
+        feeds[place] = found["token"]
+        mine = totals.setdefault(place, {})
+        names = _READ if is_read else _FETCHED
+        for name, key in zip(names, ("rows", "sent", "received"), strict=True):
+            mine[name] = mine.get(name, 0) + int(found[key])
         if is_read and not found["whole"]:
             mine["partial_rows"] = mine.get("partial_rows", 0) + int(found["rows"])
     loads = tuple(
-        SiteLoad(site=site, stream=stream, **numbers)
-        for (site, stream), numbers in sorted(totals.items())
+        SiteLoad(site=place[0], stream=place[1], feed=feeds[place], **numbers)
+        for place, numbers in sorted(totals.items())
     )
     return loads, markers

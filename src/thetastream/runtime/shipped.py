@@ -56,8 +56,8 @@ def fetcher(
         from thetastream.runtime.worker_gc import freeze_loaded_modules
         from thetastream.transport.fetching import complete
 
-        def shelf(number: int) -> Any:
-            return CacheFiles(f"{token}-{number}", cache_bytes // len(errands))
+        def shelf(name: str) -> Any:
+            return CacheFiles(f"{token}-{name}", cache_bytes // len(errands))
 
         target = to_arrow_schema(schema, timezone="UTC")
         yield from complete(errands, batches, target, shelf if cache_bytes else None)

@@ -7,74 +7,35 @@ again, with growing pauses, until nothing has come through for `patience` second
 
 from __future__ import annotations
 
-import base64
-import json
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.flight as flight
 
 from thetastream.arrow import stretches
-from thetastream.errors import (
-    OptionError,
-    SiteChangedError,
-    SiteDataError,
-    SiteRequestError,
-)
+from thetastream.errors import OptionError, SiteChangedError, SiteRequestError
 from thetastream.transport.addresses import Address
-from thetastream.transport.faults import FailedError, Patience, translated
+from thetastream.transport.calls import Calls, SiteStream
+from thetastream.transport.faults import FailedError, Patience
 from thetastream.transport.messages import (
     NUMBER,
     Limits,
-    checked,
-    checksum,
     chosen_schema,
     numbered_schema,
-    stream_schema,
     with_numbers,
 )
-from thetastream.transport.requests import (
-    NumbersRequest,
-    PushRequest,
-    RangeRequest,
-    parse_note,
-    to_note,
-)
-from thetastream.transport.wire import Wire
+from thetastream.transport.requests import NumbersRequest, PushRequest, RangeRequest
+
+__all__ = ["Pushed", "SiteClient", "SiteStream"]
 
 PUSH_BYTES = 4 * 1024**2
 """Arrow bytes that are pushed, and acknowledged, at a time."""
-_OVERHEAD = 1024**2
-"""Bytes of a message beyond its batch."""
-_LARGEST_ANSWER = 16 * 1024**2
-"""Bytes of a status."""
 
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True)
-class SiteStream:
-    """A stream as a site has it.
-
-    >>> stream = ts.SiteStream("rides", "5f3a", "at", first=0, next=60, schema=None)
-    >>> stream.next - stream.first
-    60
-    """
-
-    name: str
-    id: str
-    """Numbers mean something only together with it."""
-    time: str
-    first: int
-    """The first number that is retained."""
-    next: int
-    """The number that the next tuple will get."""
-    schema: pa.Schema | None
 
 
 class Pushed(NamedTuple):
@@ -125,20 +86,16 @@ class SiteClient:
         self.address = where
         self.writer = secrets.token_hex(8)
         """The name under which this client pushes, unless another is given."""
-        self._limits = limits or Limits()
         self._patience = patience
-        self._roots = tls_roots
-        headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
-        self._options = flight.FlightCallOptions(headers=headers)
         self._sequence = 0
         self._ids: dict[str, str] = {}
-        self._wire = Wire(where.host, where.port, stall=stall)
-        self._client: flight.FlightClient | None = None
+        self._calls = Calls(
+            where, token=token, tls_roots=tls_roots, stall=stall, limits=limits or Limits()
+        )
 
     def close(self) -> None:
         """Close the connection."""
-        self._disconnect()
-        self._wire.close()
+        self._calls.close()
 
     def __enter__(self) -> SiteClient:
         return self
@@ -149,26 +106,26 @@ class SiteClient:
     @property
     def bytes_sent(self) -> int:
         """Bytes that went to the site on the wire, so far."""
-        return self._wire.sent
+        return self._calls.sent
 
     @property
     def bytes_received(self) -> int:
         """Bytes that came from the site on the wire, so far."""
-        return self._wire.received
+        return self._calls.received
 
     # -- questions ------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
         """How the site is doing."""
-        return self._until_answered(lambda: self._action("status"))
+        return self._until_answered(lambda: self._calls.action("status"))
 
     def health(self) -> str:
         """What is wrong with the site at the moment; empty if nothing is."""
-        return str(self._until_answered(lambda: self._action("health")).get("problem", ""))
+        return str(self._until_answered(lambda: self._calls.action("health")).get("problem", ""))
 
     def stream(self, name: str, *, id: str | None = None) -> SiteStream:
         """A stream as it is now; raises SiteChangedError if it is not the one with the id."""
-        found = self._until_answered(lambda: self._info(name))
+        found = self._until_answered(lambda: self._calls.info(name))
         expected = id or self._ids.setdefault(name, found.id)
         if found.id != expected:
             raise SiteChangedError(
@@ -210,7 +167,7 @@ class SiteClient:
                 stream, at, stop, id, columns, where, compression, numbered=numbered
             )
             try:
-                for part, note in self._get(request.to_bytes(), expected, "start", "stop"):
+                for part, note in self._calls.get(request.to_bytes(), expected, "start", "stop"):
                     if note["start"] != at or not at < note["stop"] <= stop:
                         raise FailedError("the site leaves out tuples", damaged=True)
                     batch = part if numbered else _numbered(part, at, note["stop"])
@@ -243,10 +200,10 @@ class SiteClient:
         patience = Patience(self._patience, self.address)
         found: list[pa.RecordBatch] = []
         while len(wanted):
-            part = wanted[: self._limits.numbers]
+            part = wanted[: self._calls.limits.numbers]
             request = NumbersRequest(stream, part, id, columns, compression)
             try:
-                for batch, _ in self._get(request.to_bytes(), schema, "rows"):
+                for batch, _ in self._calls.get(request.to_bytes(), schema, "rows"):
                     got = batch.column(0).to_numpy(zero_copy_only=False)
                     if not len(got) or not np.array_equal(got, wanted[: len(got)]):
                         raise FailedError("the site answers with other tuples", damaged=True)
@@ -290,7 +247,7 @@ class SiteClient:
         while done < len(pieces):
             request = PushRequest(stream, name, place + done)
             try:
-                for number, rows in self._put(request, pieces[done:]):
+                for number, rows in self._calls.put(request, pieces[done:]):
                     if rows != pieces[done].num_rows:
                         raise FailedError("the site acknowledges other rows", damaged=True)
                     first = number if first is None else first
@@ -303,109 +260,7 @@ class SiteClient:
         assert first is not None, "every piece has been acknowledged"
         return Pushed(first, sum(piece.num_rows for piece in pieces), place + len(pieces))
 
-    # -- one attempt ----------------------------------------------------------------------------
-
-    def _get(
-        self, ticket: bytes, schema: pa.Schema, *names: str
-    ) -> Iterator[tuple[pa.RecordBatch, dict[str, int]]]:
-        """Batches that are fit for use, with their notes."""
-        with translated(self.address), self._wire.awaited():
-            reader = self._connected().do_get(flight.Ticket(ticket), self._options)
-        try:
-            while True:
-                with translated(self.address), self._wire.awaited():
-                    try:
-                        chunk = reader.read_chunk()
-                    except StopIteration:
-                        return
-                if chunk.data is None or chunk.app_metadata is None:
-                    raise FailedError("the site answers without a checksum", damaged=True)
-                yield self._checked(chunk.data, chunk.app_metadata, schema, names)
-        finally:
-            # What is left of an answer that nobody wants must not come.
-            reader.cancel()
-
-    def _checked(
-        self, batch: pa.RecordBatch, metadata: pa.Buffer, schema: pa.Schema, names: tuple[str, ...]
-    ) -> tuple[pa.RecordBatch, dict[str, int]]:
-        try:
-            note = parse_note(metadata.to_pybytes(), "crc", *names)
-            return checked(batch, schema, crc=note["crc"], limits=self._limits), note
-        except (SiteDataError, SiteRequestError) as error:
-            # A request is wrong when the site says so; here it is the answer.
-            raise FailedError(error.what, damaged=True) from None
-
-    def _put(self, request: PushRequest, pieces: list[pa.RecordBatch]) -> Iterator[tuple[int, int]]:
-        descriptor = flight.FlightDescriptor.for_command(request.to_bytes())
-        schema = stream_schema(pieces[0].schema)
-        with translated(self.address), self._wire.awaited():
-            writer, answers = self._connected().do_put(descriptor, schema, self._options)
-        ended = False
-        try:
-            for piece in pieces:
-                plain = pa.RecordBatch.from_arrays(piece.columns, schema=schema)
-                note = pa.py_buffer(to_note(crc=checksum(plain)))
-                with translated(self.address), self._wire.awaited():
-                    try:
-                        writer.write_with_metadata(plain, note)
-                    except (flight.FlightError, pa.ArrowException, OSError):
-                        # The reason is known only when the call is closed.
-                        ended = True
-                        writer.close()
-                        raise
-                    answer = answers.read()
-                    if answer is None:
-                        ended = True
-                        writer.close()
-                        raise FailedError("the site did not acknowledge a push")
-                try:
-                    found = parse_note(answer.to_pybytes(), "first", "rows")
-                except SiteRequestError as error:
-                    raise FailedError(error.what, damaged=True) from None
-                yield found["first"], found["rows"]
-        finally:
-            if not ended:
-                with translated(self.address), self._wire.awaited():
-                    writer.close()
-
-    def _action(self, name: str) -> dict[str, Any]:
-        with translated(self.address), self._wire.awaited():
-            results = self._connected().do_action(flight.Action(name, b""), self._options)
-            data = b"".join(result.body.to_pybytes() for result in results)
-        try:
-            if len(data) > _LARGEST_ANSWER:
-                raise ValueError
-            found = json.loads(data)
-            if not isinstance(found, dict):
-                raise TypeError
-        except (ValueError, TypeError, RecursionError):
-            raise FailedError("the answer is not the one of a site", damaged=True) from None
-        return found
-
-    def _info(self, name: str) -> SiteStream:
-        streams = self._action("status").get("streams")
-        if not isinstance(streams, dict):
-            raise FailedError("the answer is not the one of a site", damaged=True)
-        if name not in streams:
-            raise SiteRequestError(
-                f"the site {self.address} has no stream {name!r}",
-                hint=f"its streams are {', '.join(map(str, streams))}"[:500],
-            )
-        found = streams[name]
-        try:
-            encoded = found["schema"]
-            schema = None
-            if encoded is not None:
-                raw = pa.py_buffer(base64.b64decode(encoded, validate=True))
-                schema = stream_schema(pa.ipc.read_schema(raw))
-            first, following = found["first"], found["next"]
-            if not 0 <= int(first) <= int(following):
-                raise ValueError
-            return SiteStream(
-                name, str(found["id"]), str(found["time"]), int(first), int(following), schema
-            )
-        except (KeyError, TypeError, ValueError, OSError, pa.ArrowException, SiteRequestError):
-            raise FailedError("the answer is not the one of a site", damaged=True) from None
+    # -- again and again ------------------------------------------------------------------------
 
     def _expected(
         self, stream: str, columns: list[str] | None, id: str | None, schema: pa.Schema | None
@@ -418,34 +273,6 @@ class SiteClient:
             raise SiteRequestError(f"the stream {stream!r} has no tuples yet", hint="wait")
         return numbered_schema(chosen_schema(info.schema, columns)), info.id
 
-    # -- the connection -------------------------------------------------------------------------
-
-    def _connected(self) -> flight.FlightClient:
-        if self._client is None:
-            scheme = "grpc+tls" if self.address.tls else "grpc"
-            more: dict[str, Any] = {}
-            if self.address.tls:
-                # The relay's own address is in no certificate.
-                more["override_hostname"] = self.address.host
-                if self._roots is not None:
-                    more["tls_root_certs"] = self._roots
-            self._client = flight.FlightClient(
-                f"{scheme}://127.0.0.1:{self._wire.port}",
-                generic_options=[
-                    # A connection that another client has broken must not be shared.
-                    ("grpc.use_local_subchannel_pool", 1),
-                    ("grpc.max_receive_message_length", self._limits.batch_bytes + _OVERHEAD),
-                ],
-                **more,
-            )
-        return self._client
-
-    def _disconnect(self) -> None:
-        client, self._client = self._client, None
-        self._wire.cut()
-        if client is not None:
-            client.close()
-
     def _until_answered(self, ask: Callable[[], Answer]) -> Answer:
         patience = Patience(self._patience, self.address)
         while True:
@@ -456,7 +283,7 @@ class SiteClient:
 
     def _pause(self, patience: Patience, error: FailedError) -> None:
         # A connection that has failed is not used again: it may be half open.
-        self._disconnect()
+        self._calls.cut()
         patience.failed(error)
 
 

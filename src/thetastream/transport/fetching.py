@@ -29,8 +29,8 @@ OUT_BYTES = 16 * 1024**2
 """Arrow bytes of completed results that leave at a time."""
 KEPT_BYTES = 128 * 1024**2
 """Arrow bytes of fetched tuples that a worker keeps of one stream."""
-MOST_SEEN = 1_000_000
-"""Numbers that are remembered of tuples that came whole, to count how many match."""
+SEEN_BYTES = 16 * 1024**2
+"""Bytes of numbers that are remembered of tuples that came whole, to count how many match."""
 MOST_CHUNKS = 32
 """Pieces in which they are kept before they are put together."""
 
@@ -136,11 +136,17 @@ class Kept:
         self._bound()
 
     def _bound(self) -> None:
-        while self._chunks and sum(chunk.rows.nbytes for chunk in self._chunks) > self.most_bytes:
-            self._chunks.remove(min(self._chunks, key=lambda chunk: chunk.used))
         if len(self._chunks) > MOST_CHUNKS:
             rows = _sorted([chunk.rows for chunk in self._chunks])
             self._chunks = [_Chunk(_numbers(rows), rows, self._turn)]
+        while sum(chunk.rows.nbytes for chunk in self._chunks) > self.most_bytes:
+            chunk = min(self._chunks, key=lambda chunk: chunk.used)
+            self._chunks.remove(chunk)
+            if chunk.rows.nbytes > self.most_bytes // 2 and len(chunk.numbers) > 1:
+                # Not all at once: tuples with small numbers leave their window first.
+                newer = np.arange(len(chunk.numbers) // 2, len(chunk.numbers))
+                rows = chunk.rows.take(pa.array(newer))
+                self._chunks.append(_Chunk(_numbers(rows), rows, chunk.used))
 
     @property
     def rows(self) -> int:
@@ -148,8 +154,8 @@ class Kept:
         return sum(len(chunk.numbers) for chunk in self._chunks)
 
 
-_SEEN: dict[tuple[str, str, str], Numbers] = {}
-"""Numbers of tuples that came whole and were in results, by site, stream and its id."""
+_SEEN: dict[tuple[str, str, str, str], Kept] = {}
+"""Numbers of tuples that came whole and were in results, by site, stream, its id and the query."""
 _KEPT: dict[tuple[str, str, str, tuple[str, ...]], Kept] = {}
 """What this process keeps, by site, stream, its id and the columns."""
 
@@ -158,20 +164,22 @@ def complete(
     errands: Sequence[Errand],
     batches: Iterable[pa.RecordBatch],
     target: pa.Schema,
-    shelf_of: Callable[[int], Shelf] | None = None,
+    shelf_of: Callable[[str], Shelf] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The results with the columns that they lack, then a report for each errand.
 
-    `shelf_of` gives the shelf of an errand, by its number.
+    `shelf_of` gives shelves by their names.
     """
-    kept = [_kept(errand, number, shelf_of) for number, errand in enumerate(errands)]
+    kept = [_kept(errand, f"{number}", shelf_of) for number, errand in enumerate(errands)]
+    seen = [_seen(errand, f"{number}-seen", shelf_of) for number, errand in enumerate(errands)]
     spent = [Spent() for _ in errands]
     for some in _gathered(batches):
         tuples = []
-        for errand, mine, cost in zip(errands, kept, spent, strict=True):
+        for errand, mine, known, cost in zip(errands, kept, seen, spent, strict=True):
             numbers = np.unique(_numbers(some, errand.number))
             lacking = numbers[numbers >= 0]
-            cost.matched += _first_seen(errand.feed, -1 - numbers[numbers < 0])
+            # They descend, the largest number first.
+            cost.matched += _first_seen(known, (-1 - numbers[numbers < 0])[::-1])
             tuples.append(_fetched(errand, mine, lacking, cost) if len(lacking) else None)
         yield from _completed(errands, some, tuples, target)
     for errand, cost in zip(errands, spent, strict=True):
@@ -194,11 +202,11 @@ class Spent:
     """That the link took."""
 
 
-def _kept(errand: Errand, number: int, shelf_of: Callable[[int], Shelf] | None) -> Kept:
+def _kept(errand: Errand, name: str, shelf_of: Callable[[str], Shelf] | None) -> Kept:
     feed = errand.feed
     place = feed.access.address, feed.stream, feed.id, tuple(errand.columns)
     if place not in _KEPT:
-        _KEPT[place] = Kept(shelf=None if shelf_of is None else shelf_of(number))
+        _KEPT[place] = Kept(shelf=None if shelf_of is None else shelf_of(name))
     return _KEPT[place]
 
 
@@ -224,14 +232,24 @@ def _fetched(errand: Errand, kept: Kept, wanted: Numbers, cost: Spent) -> pa.Rec
     return _sorted(found)
 
 
-def _first_seen(feed: Feed, numbers: Numbers) -> int:
-    """How many of these tuples this process has not seen in a result before."""
+def _seen(errand: Errand, name: str, shelf_of: Callable[[str], Shelf] | None) -> Kept:
+    feed = errand.feed
+    place = feed.access.address, feed.stream, feed.id, feed.token
+    if place not in _SEEN:
+        shelf = None if shelf_of is None else shelf_of(name)
+        _SEEN[place] = Kept(most_bytes=SEEN_BYTES, shelf=shelf)
+    return _SEEN[place]
+
+
+def _first_seen(seen: Kept, numbers: Numbers) -> int:
+    """How many of these tuples have not been in a result before, on this host.
+
+    With the next batch, the results of a tuple may come to another worker.
+    """
     if not len(numbers):
         return 0
-    place = feed.access.address, feed.stream, feed.id
-    seen = _SEEN.get(place, np.empty(0, dtype=np.int64))
-    new = np.setdiff1d(numbers, seen, assume_unique=True)
-    _SEEN[place] = np.union1d(seen, new)[-MOST_SEEN:]
+    _, new = seen.find(numbers)
+    seen.add(pa.record_batch({NUMBER: new}))
     return len(new)
 
 

@@ -16,31 +16,24 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from thetastream.arrow import concat, stretches
 from thetastream.errors import ForgottenError, SiteChangedError, SiteDataError, SiteRequestError
-from thetastream.transport.disk import append_durably, make_folder, sync_folder, write_file
+from thetastream.transport.disk import make_folder, sync_folder, write_file
+from thetastream.transport.excerpts import Excerpt, OpenFiles, Part, Piece, end_of
 from thetastream.transport.filters import Filter
 from thetastream.transport.journal import PREFIX, Entry, Head, Journal, Writer
-from thetastream.transport.messages import (
-    chosen_schema,
-    numbered,
-    stream_schema,
-    with_numbers,
-)
-from thetastream.transport.segments import BATCH_ROWS, Segment
+from thetastream.transport.messages import stream_schema
+from thetastream.transport.segments import Segment
+from thetastream.transport.taken import TakenFiles
 
-MAX_OPEN = 100
-"""Sealed files of a stream that are open at the same time."""
 MAX_WRITERS = 1_000
 """Writers whose last push is remembered; the one that has been silent for longest goes first."""
 
@@ -59,14 +52,6 @@ class LogOptions:
     """Arrow bytes of one batch that is read, unless a single tuple is larger."""
 
 
-class Piece(NamedTuple):
-    """What was found among the tuples from `start` up to `stop`; their numbers come first."""
-
-    start: int
-    stop: int
-    batch: pa.RecordBatch
-
-
 class Log:
     """The tuples of one stream, on disk."""
 
@@ -77,8 +62,7 @@ class Log:
         self._lock = threading.RLock()
         make_folder(folder)
         self._floor = self._read_floor()
-        self._taken = self._read_taken()
-        self._new_names: list[str] = []
+        self._taken = TakenFiles(folder / "taken")
         self._segments = self._read_segments()
         self._newest = {segment.first: segment.newest() for segment in self._segments}
         self._journal, entries = self._read_journal()
@@ -92,7 +76,7 @@ class Log:
         self._partial = dict(head.partial)
         self._positions = dict(head.positions)
         self._entries: list[Entry] = []
-        self._open: list[Segment] = []
+        self._open = OpenFiles()
         self._next = head.first
         for entry in entries:
             self._remember(entry)
@@ -221,7 +205,6 @@ class Log:
             if note["complete"]:
                 self._partial.pop(note["file"], None)
                 self._taken.add(note["file"])
-                self._new_names.append(note["file"])
             else:
                 self._partial[note["file"]] = (note["upto"], note["size"])
         self._positions |= note.get("positions", {})
@@ -261,7 +244,7 @@ class Log:
                 newest=newest,
             )
             try:
-                self._write_taken()
+                self._taken.store()
                 head = self._head(self.id, self._schema)
                 journal = Journal.create(self._folder, head)
             except BaseException:
@@ -285,7 +268,7 @@ class Log:
     def _forget(self, segments: Sequence[Segment]) -> None:
         self._floor = segments[-1].stop
         self._segments = self._segments[len(segments) :]
-        self._open = [one for one in self._open if one not in segments]
+        self._open.drop(segments)
         # The floor first: a file that is missing above it has been lost, not forgotten.
         write_file(self._folder / "floor", json.dumps({"floor": self._floor}).encode())
         for segment in segments:
@@ -316,28 +299,8 @@ class Log:
             raise SiteRequestError(
                 f"there is no range of numbers {start} to {stop}", hint="give the smaller one first"
             )
-        return self._read(self._snapshot(start, stop), start, stop, columns, where)
-
-    def _read(
-        self,
-        parts: list[Segment | Entry],
-        start: int,
-        stop: int,
-        columns: list[str] | None,
-        where: Filter | None,
-    ) -> Iterator[Piece]:
-        if self._schema is None:
-            return
-        names = chosen_schema(self._schema, columns).names
-        for first, batch in self._batches(parts, start, stop):
-            if where is None:
-                chosen = with_numbers(batch.select(names), first)
-            else:
-                mask = where(batch)
-                numbers = np.arange(first, first + batch.num_rows, dtype=np.int64)
-                kept = pa.array(numbers).filter(mask)
-                chosen = numbered(batch.select(names).filter(mask), kept)
-            yield from self._pieces(chosen, first, first + batch.num_rows)
+        found = self._excerpt(start, stop)
+        return iter(()) if found is None else found.read(start, stop, columns, where)
 
     def fetch(
         self, numbers: npt.NDArray[np.int64], *, columns: list[str] | None = None
@@ -347,27 +310,17 @@ class Log:
             return iter(())
         if int(numbers[0]) < 0 or bool(np.any(np.diff(numbers) <= 0)):
             raise SiteRequestError("the numbers do not ascend", hint="sort them, each once")
-        parts = self._snapshot(int(numbers[0]), int(numbers[-1]) + 1)
-        return self._fetch(parts, numbers, columns)
+        found = self._excerpt(int(numbers[0]), int(numbers[-1]) + 1)
+        return iter(()) if found is None else found.fetch(numbers, columns)
 
-    def _fetch(
-        self,
-        parts: list[Segment | Entry],
-        numbers: npt.NDArray[np.int64],
-        columns: list[str] | None,
-    ) -> Iterator[pa.RecordBatch]:
-        assert self._schema is not None, "numbers below next exist only with a schema"
-        names = chosen_schema(self._schema, columns).names
-        for first, batch in self._batches(parts, int(numbers[0]), int(numbers[-1]) + 1):
-            begin, end = np.searchsorted(numbers, [first, first + batch.num_rows])
-            wanted = numbers[begin:end]
-            if len(wanted):
-                rows = batch.select(names).take(pa.array(wanted - first))
-                found = numbered(rows, pa.array(wanted))
-                for piece in self._pieces(found, first, first + batch.num_rows):
-                    yield piece.batch
+    def _excerpt(self, start: int, stop: int) -> Excerpt | None:
+        """What holds the range; None before the first tuple of the stream."""
+        parts, schema = self._snapshot(start, stop), self._schema
+        if schema is None:
+            return None
+        return Excerpt(parts, schema, self._open, self._options.message_bytes)
 
-    def _snapshot(self, start: int, stop: int) -> list[Segment | Entry]:
+    def _snapshot(self, start: int, stop: int) -> list[Part]:
         """What holds the range now; later appends and forgetting do not change it."""
         with self._lock:
             if start < self._floor:
@@ -381,52 +334,8 @@ class Log:
                     hint="if it was there before, the site has lost its disk or an older copy of"
                     " it was restored: what was read from it since must be read again",
                 )
-            everything: list[Segment | Entry] = [*self._segments, *self._entries]
-        return [part for part in everything if _stop(part) > start and part.first < stop]
-
-    def _pieces(self, batch: pa.RecordBatch, start: int, stop: int) -> Iterator[Piece]:
-        """The batch in pieces that one message can hold; between them they cover the range."""
-        cuts = list(stretches(batch, self._options.message_bytes))
-        numbers = batch.column(0)
-        for place, (begin, end) in enumerate(cuts):
-            upto = stop if place == len(cuts) - 1 else numbers[end].as_py()
-            yield Piece(start, upto, batch.slice(begin, end - begin))
-            start = upto
-        if start < stop:
-            yield Piece(start, stop, batch.slice(0, 0))
-
-    def _batches(
-        self, parts: Sequence[Segment | Entry], start: int, stop: int
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The tuples of the range in their order, each batch with its first number.
-
-        Small entries come together: pushes may have been of a row each.
-        """
-        group: list[pa.RecordBatch] = []
-        first = rows = 0
-        for part in parts:
-            if isinstance(part, Segment):
-                self._use(part)
-                yield from part.batches(start, stop)
-                continue
-            begin, end = max(start, part.first), min(stop, _stop(part))
-            if not group:
-                first = begin
-            group.append(part.batch.slice(begin - part.first, end - begin))
-            rows += end - begin
-            if rows >= BATCH_ROWS:
-                yield first, concat(group)
-                group, rows = [], 0
-        if group:
-            yield first, concat(group)
-
-    def _use(self, segment: Segment) -> None:
-        """Keep only so many files open; who still reads one keeps what it has of it."""
-        with self._lock:
-            self._open = [one for one in self._open if one is not segment]
-            while len(self._open) >= MAX_OPEN:
-                self._open.pop(0).release()
-            self._open.append(segment)
+            everything: list[Part] = [*self._segments, *self._entries]
+        return [part for part in everything if end_of(part) > start and part.first < stop]
 
     # -- to begin where a process before this one has stopped -------------------------------------
 
@@ -486,39 +395,15 @@ class Log:
         self._next = sealed
         for entry in entries:
             self._remember(entry)
-        self._write_taken()
+        self._taken.store()
         journal = Journal.create(self._folder, self._head(head.id, head.schema))
         old.close()
         old.path.unlink()
         sync_folder(self._folder)
         return journal
 
-    def _read_taken(self) -> set[str]:
-        try:
-            lines = (self._folder / "taken").read_bytes().splitlines()
-        except FileNotFoundError:
-            return set()
-        # A torn line is of a file that the journal still knows.
-        return {
-            json.loads(line[9:]) for line in lines if line[:9] == b"%08x " % zlib.crc32(line[9:])
-        }
-
-    def _write_taken(self) -> None:
-        """Make durable which files the journal's entries complete, before it goes."""
-        if not self._new_names:
-            return
-        texts = [json.dumps(name).encode() for name in self._new_names]
-        # An empty line first: the end of the file may be torn.
-        data = b"\n" + b"".join(b"%08x %b\n" % (zlib.crc32(text), text) for text in texts)
-        append_durably(self._folder / "taken", data)
-        self._new_names = []
-
     def _lost(self, what: str) -> SiteDataError:
         return SiteDataError(
             f"the log in {self._folder} is not complete: {what}",
             hint="restore the site's folder, or remove it and take everything in again",
         )
-
-
-def _stop(part: Segment | Entry) -> int:
-    return part.stop if isinstance(part, Segment) else part.first + int(part.batch.num_rows)

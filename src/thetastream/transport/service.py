@@ -24,8 +24,9 @@ import pyarrow.flight as flight
 
 from thetastream.errors import SiteDataError, SiteError, SiteRequestError
 from thetastream.transport.addresses import Address
+from thetastream.transport.excerpts import Piece
 from thetastream.transport.filters import Filter
-from thetastream.transport.log import Log, Piece
+from thetastream.transport.log import Log
 from thetastream.transport.messages import (
     checksum,
     chosen_schema,
