@@ -11,6 +11,7 @@ from urllib.parse import urlparse
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -22,6 +23,24 @@ Rows = list[tuple[object, ...]]
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Most code of a test runs a few times only: compiling it well takes longer than it saves."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_pyspark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Lets Spark's workers import PySpark from its package, not from the archive that comes with it.
+
+    The archive has no compiled modules. Each streaming query starts a worker of its own, which
+    would compile them for more than a second.
+    """
+    if "SPARK_HOME" in os.environ:
+        yield
+        return
+    home = tmp_path_factory.mktemp("home")
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(home))
+        yield
 
 
 @pytest.fixture(scope="session")
