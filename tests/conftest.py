@@ -27,7 +27,7 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_pyspark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Lets Spark's workers import PySpark from its package, not from the archive that comes with it.
+    """Lets Spark's workers import PySpark from its package, not from the archive beside it.
 
     The archive has no compiled modules. Each streaming query starts a worker of its own, which
     would compile them for more than a second.
@@ -65,6 +65,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
     session.sparkContext.setLogLevel("OFF")
     # Not stopped: that takes minutes after so many queries, and the process ends anyway.
     return session
+
+
+@pytest.fixture
+def no_empty_batches(spark: SparkSession) -> Iterator[None]:
+    """Leaves out the batch without rows that follows a watermark that has moved.
+
+    It ends windows of aggregates and drops old state, and takes as long as a batch with rows.
+    """
+    name = "spark.sql.streaming.noDataMicroBatches.enabled"
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, "false")
+    yield
+    spark.conf.set(name, before)
 
 
 @pytest.fixture(autouse=True)
