@@ -58,6 +58,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
             # Old state files are never needed here, and listing them costs time in each batch.
             "spark.sql.streaming.minBatchesToRetain": "2",
             "spark.driver.extraJavaOptions": SHORT_LIVED,
+            # Half of the calls to Java that build a join only say which line made a column.
+            "spark.python.sql.dataFrameDebugging.enabled": "false",
             # What is refused is refused again: once more is enough.
             "spark.master": "local[2,2]",
         },
