@@ -11,6 +11,7 @@ from urllib.parse import urlparse
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -22,6 +23,24 @@ Rows = list[tuple[object, ...]]
 
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Most code of a test runs a few times only: compiling it well takes longer than it saves."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_pyspark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Lets Spark's workers import PySpark from its package, not from the archive beside it.
+
+    The archive has no compiled modules. Each streaming query starts a worker of its own, which
+    would compile them for more than a second.
+    """
+    if "SPARK_HOME" in os.environ:
+        yield
+        return
+    home = tmp_path_factory.mktemp("home")
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(home))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +58,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
             # Old state files are never needed here, and listing them costs time in each batch.
             "spark.sql.streaming.minBatchesToRetain": "2",
             "spark.driver.extraJavaOptions": SHORT_LIVED,
+            # Half of the calls to Java that build a join only say which line made a column.
+            "spark.python.sql.dataFrameDebugging.enabled": "false",
             # What is refused is refused again: once more is enough.
             "spark.master": "local[2,2]",
         },
@@ -46,6 +67,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
     session.sparkContext.setLogLevel("OFF")
     # Not stopped: that takes minutes after so many queries, and the process ends anyway.
     return session
+
+
+@pytest.fixture
+def no_empty_batches(spark: SparkSession) -> Iterator[None]:
+    """Leaves out the batch without rows that follows a watermark that has moved.
+
+    It ends windows of aggregates and drops old state, and takes as long as a batch with rows.
+    """
+    name = "spark.sql.streaming.noDataMicroBatches.enabled"
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, "false")
+    yield
+    spark.conf.set(name, before)
 
 
 @pytest.fixture(autouse=True)

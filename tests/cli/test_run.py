@@ -21,7 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
 
-from tests.conftest import committed_files
+from tests.conftest import SHORT_LIVED, committed_files
 from thetastream.cli.main import DONE, FAILED, OTHER_QUERY, WRONG, main
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -378,7 +378,8 @@ def test_ctrl_c_stops_after_a_whole_batch(spark: SparkSession, tmp_path: Path) -
     text = JOB.format(sink="parquet").replace("available now", "continuous")
     # The time zone of the tests' own session, which runs the job again: keys depend on it.
     zone = 'spark.sql.session.timeZone = "UTC"\n'
-    file.write_text(text + f"[spark]\ncores = 2\nspark.ui.enabled = false\n{zone}")
+    java = f'spark.driver.extraJavaOptions = "{SHORT_LIVED}"\n'
+    file.write_text(text + f"[spark]\ncores = 2\nspark.ui.enabled = false\n{zone}{java}")
     paced = ["--rows", "200", "--files", "4"]
     assert main(["generate", "zipf", str(tmp_path / "data"), *paced]) == DONE
     command = [sys.executable, "-m", "thetastream", "run", str(file), "--json"]

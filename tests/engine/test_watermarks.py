@@ -88,7 +88,7 @@ def count_of(predicate: str) -> int:
     return 4 if "u." in predicate else 3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(case=st.sampled_from(PARTLY), data=st.data())
 def test_all_streams_go_by_the_watermark(case: tuple[str, dict[str, Any]], data: Any) -> None:
     """Also those that the window is not about, and those that are joined before it matters."""

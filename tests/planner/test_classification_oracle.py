@@ -214,7 +214,7 @@ predicates = st.recursive(
 
 
 @settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(text=predicates, ansi=st.booleans())
 def test_a_plan_keeps_the_pairs_that_the_predicate_keeps(

@@ -116,5 +116,5 @@ def test_deep_nesting_is_refused_and_does_not_crash(depth: int, plan: Callable[.
 
 
 def test_long_conjunctions_are_fine(plan: Callable[..., Plan]) -> None:
-    text = " AND ".join(f"r.id <> s.id + {i}" for i in range(500))
-    assert len(plan(text).conjuncts) == 500
+    text = " AND ".join(f"r.id <> s.id + {i}" for i in range(200))
+    assert len(plan(text).conjuncts) == 200

@@ -176,6 +176,7 @@ def two_runs(
     return {name: pa.concat_tables(batches) for name, batches in sides.items()}
 
 
+@pytest.mark.usefixtures("no_empty_batches")
 @pytest.mark.parametrize("mode", ["complete", "update"])
 def test_aggregates_are_kept_up_to_date(
     sides: dict[str, list[pa.Table]], stream: Callable[..., DataFrame], tmp_path: Path, mode: str

@@ -66,6 +66,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.usefixtures("no_empty_batches")
 @pytest.mark.parametrize(("predicate", "options"), CASES)
 def test_streams_equal_the_oracle_after_a_restart(
     predicate: str,
@@ -99,6 +100,7 @@ def test_streams_equal_the_oracle_after_a_restart(
     assert packs is ("scheme" not in options)
 
 
+@pytest.mark.usefixtures("no_empty_batches")
 def test_a_late_tuple_is_late_in_both_stages(
     stream: Callable[..., DataFrame], tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.steering.histories import KINDS, ends, play, play_view
 from thetastream.index import pim, streamaware
 
-SEEDS = {2: 18, 3: 8}
+SEEDS = {2: 10, 3: 5}
 """Histories of joins with so many streams: those of three take three times as long."""
 SHORT = 10
 """Batches of a history, before those that bring its last change to an end."""

@@ -58,7 +58,7 @@ def all_heard(version: Version, **fields: int) -> list[Heard]:
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 1 << 30), name=st.sampled_from(sorted(KINDS)))
 def test_every_stored_tuple_is_met_exactly_once(seed: int, name: str) -> None:
     random = np.random.default_rng(seed)
