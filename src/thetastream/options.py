@@ -168,8 +168,8 @@ class JoinOptions:
     and an equality of two streams. With `topology="stream-aware"`, whether frequent values are
     stored in units of their own; needs `control` and an inequality or a band."""
     sketch: SketchOptions | None = None
-    """With `hot_keys`, the size of the units' predictors, and how fast they forget; so too those of
-    the stream-aware index."""
+    """With `hot_keys`, the size of the units' predictors, and how fast they forget. The
+    stream-aware index uses it as well."""
     transport: Transport = "auto"
     """How the tuples of streams that are at sites travel."""
     cross: bool = False
@@ -314,10 +314,13 @@ class JoinOptions:
                 hint="give ts.SketchOptions(...), or leave it out",
             )
         if self.hot_keys == "off":
-            if self.sketch is not None and "stream-aware" not in (self.topology, self.index):
+            used = self.index == "stream-aware" or (
+                self.topology == "stream-aware" and self.index == "auto"
+            )
+            if self.sketch is not None and not used:
                 raise OptionError(
                     "sketch is for joins that look for hot keys or values",
-                    hint='add hot_keys="auto" or topology="stream-aware", or leave sketch out',
+                    hint='add hot_keys="auto" or index="stream-aware", or leave sketch out',
                 )
             return
         if self.control is None:

@@ -346,7 +346,7 @@ def test_blocks() -> None:
 
 def test_a_key_is_split_and_cools_by_hand(running: Scene) -> None:
     control = ts.control(running.path)
-    control.heat(3, stream="r", why="Friday evening")
+    control.heat(3, stream="r")
     (one,) = control.status().hot
     assert (one.key, one.shown, one.stream, one.units) == (3, "3", "r", (0, 1))
     while control.status().hot[0].step != "hot":
@@ -440,9 +440,10 @@ def test_a_plan_says_which_keys_are_hot(running: Scene, tmp_path: Path) -> None:
     running.feed(2)
     found = running_plan(plan, running.path)
     key, gained = found.decisions[len(plan.decisions) :]
-    assert (key.subject, key.choice) == ("hot now", "3 of r in units 0, 1")
+    assert (key.subject, key.choice) == ("hot key", "3 of r in units 0, 1")
     assert key.reason.startswith("split since 1970-01-12 ")
-    assert " UTC, in step hot, with " in key.reason
+    last = control.status().batch
+    assert f" UTC; in batch {last} it is in step hot, with " in key.reason
     assert gained.subject == "gain of hot keys"
     assert "With hot keys the busiest unit has" in gained.reason
     assert key.choice in str(found)
@@ -451,12 +452,12 @@ def test_a_plan_says_which_keys_are_hot(running: Scene, tmp_path: Path) -> None:
     assert running_plan(other, running.path) is other
     assert running_plan(plan, str(tmp_path / "nothing")) is plan
     assert running_plan(plan, None) is plan
+    for odd in ("s3://", "~nobody-has-this-name/x"):
+        assert running_plan(plan, odd) is plan
     (running.root / "control.json").write_text("{")
     assert running_plan(plan, running.path) is plan
 
 
 def test_a_key_that_was_named_by_hand_does_nothing_to_a_terminal() -> None:
     named = "\x1b[2J" + "x" * 100
-    one = ts.SplitKey(stream="r", key=5, step="hot", units=(0, 1), share=0.1, shown=named)
-    ((_, shown, *_),) = key_rows([one])
-    assert shown == "?[2J" + "x" * 35 + "…"
+    assert ts.HotWish(stream="r", key=5, shown=named).name == "?[2J" + "x" * 35 + "…"

@@ -154,7 +154,7 @@ def test_a_terminal(scene: Scene, monkeypatch: pytest.MonkeyPatch, has_rich: boo
 
 
 def test_heat_and_cool(run: Any, scene: Scene) -> None:
-    code, out, _ = run("heat", "3", "--stream", "r", "--why", "Friday evening")
+    code, out, _ = run("heat", "3", "--stream", "r")
     assert code == DONE
     assert "status shows the steps of hot keys" in out
     assert json.loads(run("status", "--json")[1])["hot"][0]["shown"] == "3"

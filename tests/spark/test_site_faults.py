@@ -146,7 +146,7 @@ def test_a_query_changes_its_transport_on_a_slow_link(
         assert used == sorted(used), "it changes once"
         counted = f"in {used.count(False)} batches and as whole ones in {used.count(True)}:"
         assert [note for note in notes if counted in note]
-        assert [note for note in notes if "tickets comes as whole tuples from now on" in note]
+        assert [note for note in notes if "For tickets, whole tuples were chosen last" in note]
         # As if the driver had died in the last batch. Who starts anew would choose otherwise.
         for log in (tmp_path / "checkpoint" / "commits", tmp_path / "out" / "_spark_metadata"):
             for path in log.glob(f"*{batches - 1}*"):

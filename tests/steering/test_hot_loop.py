@@ -67,7 +67,8 @@ def test_a_request_is_answered() -> None:
     feed(stream)
     good = stream.steering.ask(heat())
     bad = stream.steering.ask(heat(units=9))
-    feed(stream)
+    # One request for a key after the other.
+    feed(stream, 2)
     answers = [stream.steering.directory.answered(name) for name in (good, bad)]
     assert [one.state for one in answers if one is not None] == ["done", "refused"]
     assert answers[1] is not None
@@ -99,6 +100,63 @@ def test_a_request_waits_until_it_can_be_met() -> None:
         seen += steps(stream)
     assert stream.steering.directory.answered(again) is not None
     assert seen[-1] == "hot"
+    stream.check()
+
+
+def test_a_cooling_key_gets_more_units_if_that_is_asked_for() -> None:
+    """First it is hot again with those that it has."""
+    stream = asked(heat(units=2))
+    while steps(stream) != ["hot"]:
+        feed(stream)
+    stream.steering.ask(Heat(cool=((0, KEY),)))
+    while steps(stream) != ["cooling"]:
+        feed(stream)
+    wider = stream.steering.ask(heat(units=3))
+    for _ in range(6):
+        feed(stream)
+    (key,) = stream.steering.version.joins[0].hot
+    assert (key.step, key.units) == (HotStep.HOT, (0, 1, 2))
+    assert stream.steering.directory.answered(wider) is not None
+    stream.check()
+
+
+def test_a_key_that_is_split_in_the_other_stream_is_refused() -> None:
+    stream = asked(heat())
+    feed(stream)
+    other = stream.steering.ask(heat(stream="s"))
+    feed(stream)
+    answer = stream.steering.directory.answered(other)
+    assert answer is not None
+    assert (answer.state, answer.what) == ("refused", "key 7 is split in r, and not in s")
+
+
+def test_requests_for_one_key_are_met_in_their_order() -> None:
+    stream = asked(heat(units=2))
+    while steps(stream) != ["hot"]:
+        feed(stream)
+    stream.steering.ask(Heat(cool=((0, KEY),)))
+    stream.steering.ask(heat(units=3))
+    seen = []
+    for _ in range(8):
+        feed(stream)
+        seen += steps(stream)
+    assert seen[0] == "cooling"
+    (key,) = stream.steering.version.joins[0].hot
+    assert (key.step, key.units) == (HotStep.HOT, (0, 1, 2))
+    stream.check()
+
+
+@pytest.mark.parametrize("share", [True, float("nan"), float("inf"), "much"])
+def test_a_share_is_a_number(share: Any) -> None:
+    with pytest.raises(ControlError, match="is not a share of the rows"):
+        heat(share=share)
+
+
+def test_a_whole_number_as_a_share_stops_nothing() -> None:
+    """A version is the same after it was written and read."""
+    stream = asked(heat(share=1))
+    while steps(stream) != ["hot"]:
+        feed(stream)
     stream.check()
 
 

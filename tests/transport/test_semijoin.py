@@ -223,6 +223,28 @@ def test_what_is_kept_goes_half_by_half() -> None:
     assert kept.rows < 1_100
 
 
+@pytest.mark.parametrize("used", [None, 0])
+def test_what_was_used_last_is_kept(used: int | None) -> None:
+    """Wherever it is among the pieces that are kept."""
+    kept = fetching.Kept(most_bytes=16_000)
+    kept.add(pa.record_batch({NUMBER: np.arange(900), "x": np.arange(900)}))
+    if used is not None:
+        kept.find(np.array([used]))
+    kept.add(pa.record_batch({NUMBER: np.arange(1_000, 1_700), "x": np.arange(700)}))
+    kept.add(pa.record_batch({NUMBER: np.arange(2_000, 2_100), "x": np.arange(100)}))
+    assert 0 < kept.rows * 16 <= 16_000
+    assert not len(kept.find(np.arange(2_000, 2_100))[1])
+
+
+def test_what_is_remembered_of_matches_is_bounded() -> None:
+    """Many calls with many numbers each."""
+    seen = fetching.Kept(most_bytes=100_000)
+    for first in range(0, 200_000, 1_000):
+        assert fetching._first_seen(seen, np.arange(first, first + 1_000)) == 1_000
+        assert fetching._first_seen(seen, np.arange(first, first + 1_000)) == 0
+    assert 1_000 <= seen.rows <= 12_500
+
+
 def test_a_match_is_counted_once_whichever_worker_sees_it(
     site: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,9 +252,9 @@ def test_a_match_is_counted_once_whichever_worker_sees_it(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     names = {"p": "packets", "a": "alarms"}
     sited = Sited(site, "p.k = a.k", names, within="20 seconds", transport="auto")
-    shelves = {"shelf_of": lambda name: CacheFiles(f"abc-{name}", 1_000_000)}
+    shelves = fetching.Shelves(lambda name, most: CacheFiles(f"abc-{name}", most), 1_000_000)
     monkeypatch.setattr(
-        "tests.transport.sited.complete", lambda *given: fetching.complete(*given, **shelves)
+        "tests.transport.sited.complete", lambda *given: fetching.complete(*given, shelves)
     )
     rows = []
     for start in range(0, 400, 50):
@@ -367,7 +389,7 @@ def test_a_batch_is_limited_and_cut(site: Running, connect: Callable[..., Any]) 
 def thin(
     run_site: Callable[..., Running], connect: Callable[..., Any], rows: int, matching: int
 ) -> tuple[Running, pa.Table]:
-    """Rows of 1,500 bytes with a key of 12, and the keys of every so-manieth one."""
+    """Rows of 1,500 bytes with a key of 12, and the keys of every `matching`-th one."""
     fetching._KEPT.clear()
     random = np.random.default_rng(3)
     wide = pa.table(

@@ -320,7 +320,6 @@ class Control:
         stream: str,
         units: int = 2,
         join: int = 0,
-        why: str = "",
         wait: float | None = 60.0,
     ) -> None:
         """Ask for a key to be split over so many units, in the stream in which it is frequent.
@@ -333,17 +332,15 @@ class Control:
         """
         code = key_code(self._tree, key, stream, join)
         wish = {"stream": stream, "key": code, "units": units, "join": join, "shown": str(key)}
-        self._ask({"kind": "heat", "keys": [wish], "cool": []}, why, wait)
+        self._ask({"kind": "heat", "keys": [wish], "cool": []}, "", wait)
 
-    def cool(
-        self, key: Any, *, join: int | None = None, why: str = "", wait: float | None = 60.0
-    ) -> None:
+    def cool(self, key: Any, *, join: int | None = None, wait: float | None = 60.0) -> None:
         """Ask for a hot key to be like any other again: the value that `status` shows, or its code.
 
         `join` says which one is meant, where keys of several joins have that name.
         """
         found = hot_key(self.status().hot, key, join)
-        self._ask({"kind": "heat", "keys": [], "cool": [[found.join, found.key]]}, why, wait)
+        self._ask({"kind": "heat", "keys": [], "cool": [[found.join, found.key]]}, "", wait)
 
     def wait(self, timeout: float = 600.0) -> Status:
         """Wait until no change is under way and none is waiting; the status after that."""
@@ -398,7 +395,8 @@ def control(path: str) -> Control:
 
 
 def running_plan(plan: Plan, path: str | None) -> Plan:
-    """The plan with the keys that are hot now, if the query of that control directory runs it."""
+    """The plan with the keys that were hot in its query's last batch, if that control directory
+    belongs to it."""
     if path is None:
         return plan
     try:
@@ -407,12 +405,11 @@ def running_plan(plan: Plan, path: str | None) -> Plan:
         if known is None or known.fingerprint != plan.tree.fingerprint():
             return plan
         status = Control(path).status()
-    except (ThetastreamError, OSError):
-        # A plan can be explained wherever its query will run.
+    except (ThetastreamError, OSError, ValueError, RuntimeError, LookupError, TypeError):
+        # A plan can be explained wherever its query will run, whatever is there.
         return plan
-    return replace(
-        plan, decisions=(*plan.decisions, *hot_text.decisions(status.hot, status.balance))
-    )
+    found = hot_text.decisions(status.hot, status.balance, status.batch)
+    return replace(plan, decisions=(*plan.decisions, *found))
 
 
 def _accepted(answer: Answer) -> int:

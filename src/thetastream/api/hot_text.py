@@ -11,8 +11,6 @@ from thetastream.steering.policy import SplitKey
 HEAD: tuple[str, ...] = ("stream", "key", "step", "units", "share", "since (UTC)")
 SHOWN_KEYS = 20
 """Keys that are listed."""
-WIDEST = 40
-"""Characters of a key that are shown."""
 
 
 def key_rows(keys: Iterable[SplitKey]) -> list[tuple[str, ...]]:
@@ -21,7 +19,7 @@ def key_rows(keys: Iterable[SplitKey]) -> list[tuple[str, ...]]:
     return [
         (
             one.stream if one.join == 0 else f"{one.stream} (join {one.join})",
-            _printable(one.shown) or str(one.key),
+            one.shown or str(one.key),
             one.step,
             ", ".join(map(str, one.units)),
             f"{100 * one.share:.1f} %",
@@ -31,22 +29,17 @@ def key_rows(keys: Iterable[SplitKey]) -> list[tuple[str, ...]]:
     ]
 
 
-def _printable(text: str) -> str:
-    """One short line; what does not print could do something to a terminal."""
-    line = "".join(sign if sign.isprintable() else "?" for sign in text)
-    return line if len(line) <= WIDEST else f"{line[: WIDEST - 1]}…"
-
-
 def decisions(
-    keys: Iterable[SplitKey], balance: tuple[float, float] | None
+    keys: Iterable[SplitKey], balance: tuple[float, float] | None, batch: int | None
 ) -> tuple[Decision, ...]:
-    """What a plan says of the keys that are hot while its query runs: which ones, where, since
-    when, and what that gains."""
+    """What a plan says of the keys that were hot in the last batch of its query: which ones, where,
+    since when, and what that gains."""
     found = [
         Decision(
-            "hot now",
+            "hot key",
             f"{key} of {stream} in units {units}",
-            f"split since {since} UTC, in step {step}, with {share} of the rows",
+            f"split since {since} UTC; in batch {batch} it is in step {step}, with {share} of the"
+            " rows",
         )
         for stream, key, step, units, share, since in key_rows(keys)
     ]

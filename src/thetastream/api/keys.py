@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from thetastream.engine.arrivals import printable
 from thetastream.errors import OptionError, RequestError
 from thetastream.planner.heat import code_of
 from thetastream.spec import JoinTree
@@ -38,7 +39,11 @@ def key_code(tree: JoinTree, key: Any, stream: str, join: int) -> int:
 def hot_key(hot: Iterable[SplitKey], key: Any, join: int | None) -> SplitKey:
     """The hot key of that name or code, of any join or of one."""
     listed = [one for one in hot if join in (None, one.join)]
-    found = [one for one in listed if str(key) in (one.shown, str(one.key))]
+    text = printable(str(key))
+    # By the value that is shown; a code may be the value of another key.
+    found = [one for one in listed if one.shown == text] or [
+        one for one in listed if str(one.key) == text
+    ]
     if not found:
         known = ", ".join(one.shown or str(one.key) for one in listed[:LISTED])
         raise RequestError(
@@ -47,6 +52,6 @@ def hot_key(hot: Iterable[SplitKey], key: Any, join: int | None) -> SplitKey:
     if len(found) > 1:
         meant = ", ".join(f"{one.key} in join {one.join}" for one in found)
         raise RequestError(
-            f"{len(found)} hot keys are called {key}", hint=f"name one by its code or join: {meant}"
+            f"{len(found)} hot keys are called {key}", hint=f"name its join: {meant}"
         )
     return found[0]

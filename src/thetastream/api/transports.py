@@ -56,7 +56,7 @@ def transport_notes(batches: Sequence[Sequence[SiteLoad]]) -> Iterator[str]:
         if choice is not None:
             kind = "whole" if choice.transport == "simple" else "partial"
             yield (
-                f"{load.stream} comes as {kind} tuples from now on: for a second's tuples, as"
+                f"For {load.stream}, {kind} tuples were chosen last: for a second's tuples, as"
                 f" measured, simple costs {choice.simple:.3g} s and semijoin"
                 f" {choice.semijoin:.3g} s; {choice.reason}."
             )
@@ -65,8 +65,9 @@ def transport_notes(batches: Sequence[Sequence[SiteLoad]]) -> Iterator[str]:
 def _last_choice(feed: str) -> Choice | None:
     """What was chosen last for a stream of a query in this process, if it was chosen at all."""
     for listener in _LISTENERS.values():
-        if feed in listener.choosers:
-            return listener.choosers[feed].last
+        chooser = listener.choosers.get(feed)
+        if chooser is not None:
+            return chooser.last
     return None
 
 

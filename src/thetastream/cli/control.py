@@ -100,8 +100,8 @@ def add_parser(commands: Any) -> None:
             default="auto",
             help="leave stored rows until they expire, move them, or choose (default: auto)",
         )
-    for asks in (scale, move, heat, cool):
         asks.add_argument("--why", default="", metavar="TEXT", help="a reason, for the history")
+    for asks in (scale, move, heat, cool):
         asks.add_argument(
             "--no-wait", action="store_true", help="do not wait for the query's answer"
         )
@@ -300,18 +300,17 @@ def _ask_keys(control: Control, chosen: argparse.Namespace) -> int:
             stream=chosen.stream,
             units=chosen.units,
             join=chosen.join,
-            why=chosen.why,
             wait=wait,
         )
     else:
-        control.cool(chosen.key, join=chosen.join, why=chosen.why, wait=wait)
+        control.cool(chosen.key, join=chosen.join, wait=wait)
     state = "asked" if wait is None else "started"
     if chosen.json:
         _print_json({"path": control.path, "state": state, "change": None})
     elif state == "asked":
         print("the request is written; the query looks at it after its next batch")
     else:
-        print("the next version of the routing has it; status shows the steps of hot keys")
+        print("the query has taken the request; status shows the steps of hot keys")
     return DONE
 
 

@@ -129,8 +129,11 @@ def _text(column: pa.Array, row: int) -> str:
         value = column[0].as_py()
     except (ValueError, OverflowError, KeyError):
         return "a value that Python cannot show"
-    text = value[:SHOWN].hex() if isinstance(value, bytes) else str(value)
-    text = "".join(sign if sign.isprintable() else "?" for sign in text[: SHOWN + 1])
-    if len(text) > SHOWN:
-        return f"{text[: SHOWN - 1]}…"
+    text = printable(value[:SHOWN].hex() if isinstance(value, bytes) else str(value))
     return f"{text} UTC" if instant else text
+
+
+def printable(text: str) -> str:
+    """One short line of it; what does not print could do something to a terminal."""
+    line = "".join(sign if sign.isprintable() else "?" for sign in text[: SHOWN + 1])
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"

@@ -54,13 +54,14 @@ def fetcher(
 
         from thetastream.runtime.cachefiles import CacheFiles
         from thetastream.runtime.worker_gc import freeze_loaded_modules
-        from thetastream.transport.fetching import complete
+        from thetastream.transport.fetching import Shelves, complete
 
-        def shelf(name: str) -> Any:
-            return CacheFiles(f"{token}-{name}", cache_bytes // len(errands))
+        def shelf(name: str, most_bytes: int) -> Any:
+            return CacheFiles(f"{token}-{name}", most_bytes)
 
         target = to_arrow_schema(schema, timezone="UTC")
-        yield from complete(errands, batches, target, shelf if cache_bytes else None)
+        shelves = Shelves(shelf, cache_bytes // len(errands)) if cache_bytes else None
+        yield from complete(errands, batches, target, shelves)
         freeze_loaded_modules()
 
     return fetch_rest

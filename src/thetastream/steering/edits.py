@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
+from thetastream.engine.arrivals import printable
 from thetastream.errors import ControlError
 from thetastream.spec.codec import read
 
@@ -117,7 +119,17 @@ class HotWish:
     share: float = 0.0
     """Its share of the rows, for people."""
     shown: str = ""
-    """Its value as people read it."""
+    """Its value as people read it, in one short line."""
+
+    def __post_init__(self) -> None:
+        share: object = self.share
+        if isinstance(share, bool) or not isinstance(share, float | int) or not isfinite(share):
+            raise ControlError(f"share={share!r} is not a share of the rows", hint="give 0.25")
+        if not isinstance(self.shown, str):
+            raise ControlError(f"shown={self.shown!r} is not a text", hint="leave it out")
+        # As a version has it after it was written and read: its digest is taken of that.
+        object.__setattr__(self, "share", float(share))
+        object.__setattr__(self, "shown", printable(self.shown))
 
     @property
     def name(self) -> str:
@@ -210,13 +222,7 @@ def _heat(keys: Any, cool: Any, drain: str) -> Heat:
         raise ControlError("keys to be split are not readable", hint="give ts.Heat") from error
     numbers = [*(number for pair in cooled for number in pair)]
     numbers += [number for one in wishes for number in (one.key, one.units, one.join, *one.prefer)]
-    texts = [text for one in wishes for text in (one.stream, one.shown)]
-    shares = [one.share for one in wishes]
-    if (
-        not all(map(_is_number, numbers))
-        or not all(isinstance(text, str) for text in texts)
-        or not all(isinstance(share, float | int) for share in shares)
-    ):
+    if not all(map(_is_number, numbers)) or not all(isinstance(w.stream, str) for w in wishes):
         raise ControlError(
             "keys, units and joins are numbers, streams are names", hint="give ts.Heat"
         )

@@ -91,23 +91,35 @@ def check_wish(version: Version, wish: Heat, tree: JoinTree) -> None:
 def is_due(version: Version, wish: Heat, tree: JoinTree) -> bool:
     """Whether all that a wish asks for can begin with the next version, or is so already. A key
     whose group moves, and one in the middle of its steps, has to wait."""
-    cooling = (HotStep.HOT, HotStep.COOLING, HotStep.DROP)
+    on_its_way = (HotStep.COPY, HotStep.TAKE)
     for join, key in wish.cool:
-        if any(one.key == key and one.step not in cooling for one in version.joins[join].hot):
+        if any(one.key == key and one.step in on_its_way for one in version.joins[join].hot):
             return False
     for one in wish.keys:
         table, spec = version.joins[one.join], tree.steps[one.join].spec
         if table.made.hot_units:
             continue
         known = next((hot for hot in table.hot if hot.key == one.key), None)
-        if known is None and not _is_steady(table, spec, one.key):
+        if known is None:
+            if not _is_steady(table, spec, one.key):
+                return False
+        elif known.step is HotStep.DROP:
             return False
-        if known is not None and known.step is HotStep.DROP:
-            return False
-        on_its_way = known is not None and known.step in (HotStep.COPY, HotStep.TAKE)
-        if known is not None and on_its_way and one.units > len(known.units):
+        elif known.step is not HotStep.HOT and one.units > len(known.units):
+            # It is hot with the units that it has, and gets more of them after that.
             return False
     return True
+
+
+def check_stream(version: Version, wish: Heat) -> None:
+    """Refuse to split a key in one stream while it is split in the other."""
+    for one in wish.keys:
+        for hot in version.joins[one.join].hot:
+            if hot.key == one.key and hot.stream != one.stream:
+                raise ControlError(
+                    f"key {one.name} is split in {hot.stream}, and not in {one.stream}",
+                    hint="cool it, and ask again when status() does not list it any more",
+                )
 
 
 def _is_steady(table: Table, spec: JoinSpec, key: int) -> bool:

@@ -24,7 +24,7 @@ from thetastream.steering.asking import Asked, ask, check_together, heats
 from thetastream.steering.directory import Answer, Directory, Request
 from thetastream.steering.edits import Edit, Heat, edit_to_json
 from thetastream.steering.frequent import frequent_keys, gain, split_keys
-from thetastream.steering.heat import OPEN_STEPS, check_wish, is_due, next_keys
+from thetastream.steering.heat import OPEN_STEPS, check_stream, check_wish, is_due, next_keys
 from thetastream.steering.lease import Lease
 from thetastream.steering.policy import Moment, Policy, Verdict, holdings_of, load_of
 from thetastream.steering.steps import Heard, advance, confirmed, leaving_units
@@ -321,17 +321,26 @@ class Loop:
             self.directory.answer(answer)
 
     def _wishes_by_hand(self, version: Version) -> tuple[list[Heat], list[Answer]]:
-        """What was asked for by hand and can begin now, and the answers to it."""
+        """What was asked for by hand, and the answers to what can begin now.
+
+        Of several requests for one key, a later one waits for those before it.
+        """
         found, answers = list[Heat](), list[Answer]()
+        named = set[tuple[int, int]]()
         for request in list(self.directory.requests()):
             if isinstance(request, Answer) or not isinstance(request.edit, Heat):
+                continue
+            keys = {(one.join, one.key) for one in request.edit.keys} | set(request.edit.cool)
+            if not named.isdisjoint(keys):
                 continue
             answer = Answer(request=request.id, state="done", change=version.note.change)
             try:
                 check_wish(version, request.edit, self._tree)
+                check_stream(version, request.edit)
+                found.append(request.edit)
+                named |= keys
                 if not is_due(version, request.edit, self._tree):
                     continue
-                found.append(request.edit)
             except ControlError as error:
                 answer = replace(answer, state="refused", what=error.what, hint=error.hint)
             answers.append(answer)

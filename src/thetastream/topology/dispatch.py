@@ -148,6 +148,7 @@ class Dispatcher:
         """The rows of a batch, which has these tuples, for each unit and role."""
         routes = self._routes(tuples, widely=False)
         if self._hot is not None:
+            # Of hash tables only: there no tuple visits everywhere.
             self._divert(self._hot, tuples, routes)
         if routes.wide is None:
             yield from _cut(routes, batch)

@@ -31,6 +31,10 @@ KEPT_BYTES = 128 * 1024**2
 """Arrow bytes of fetched tuples that a worker keeps of one stream."""
 SEEN_BYTES = 16 * 1024**2
 """Bytes of numbers that are remembered of tuples that came whole, to count how many match."""
+SEEN_SHARE = 8
+"""On a host's disk they take one part in so many of the room for a stream's tuples."""
+MOST_SEEN = 16
+"""Streams of queries, of which a worker remembers them."""
 MOST_CHUNKS = 32
 """Pieces in which they are kept before they are put together."""
 
@@ -67,7 +71,17 @@ class Shelf(Protocol):
         """Put something there, if there is room."""
 
 
-@dataclass
+@dataclass(frozen=True)
+class Shelves:
+    """The shelves of a host for one query."""
+
+    shelf: Callable[[str, int], Shelf]
+    """One by its name, and by the bytes that it may take."""
+    room: int
+    """The bytes that there are for each stream."""
+
+
+@dataclass(eq=False)
 class _Chunk:
     numbers: Numbers
     rows: pa.RecordBatch
@@ -113,7 +127,9 @@ class Kept:
 
     def _taken(self, shelf: Shelf, wanted: Numbers) -> Iterator[_Chunk]:
         """What others have put on the shelf, of the tuples that are wanted."""
-        for name in shelf.names():
+        names = shelf.names()
+        self._known &= set(names)
+        for name in names:
             first, last = (int(place, 16) for place in name.split("-")[:2])
             if name in self._known or last < wanted[0] or first > wanted[-1]:
                 continue
@@ -164,14 +180,11 @@ def complete(
     errands: Sequence[Errand],
     batches: Iterable[pa.RecordBatch],
     target: pa.Schema,
-    shelf_of: Callable[[str], Shelf] | None = None,
+    shelves: Shelves | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The results with the columns that they lack, then a report for each errand.
-
-    `shelf_of` gives shelves by their names.
-    """
-    kept = [_kept(errand, f"{number}", shelf_of) for number, errand in enumerate(errands)]
-    seen = [_seen(errand, f"{number}-seen", shelf_of) for number, errand in enumerate(errands)]
+    """The results with the columns that they lack, then a report for each errand."""
+    kept = [_kept(errand, f"{number}", shelves) for number, errand in enumerate(errands)]
+    seen = [_seen(errand, f"{number}-seen", shelves) for number, errand in enumerate(errands)]
     spent = [Spent() for _ in errands]
     for some in _gathered(batches):
         tuples = []
@@ -202,11 +215,14 @@ class Spent:
     """That the link took."""
 
 
-def _kept(errand: Errand, name: str, shelf_of: Callable[[str], Shelf] | None) -> Kept:
+def _kept(errand: Errand, name: str, shelves: Shelves | None) -> Kept:
     feed = errand.feed
     place = feed.access.address, feed.stream, feed.id, tuple(errand.columns)
     if place not in _KEPT:
-        _KEPT[place] = Kept(shelf=None if shelf_of is None else shelf_of(name))
+        shelf = None
+        if shelves is not None:
+            shelf = shelves.shelf(name, shelves.room - shelves.room // SEEN_SHARE)
+        _KEPT[place] = Kept(shelf=shelf)
     return _KEPT[place]
 
 
@@ -232,11 +248,16 @@ def _fetched(errand: Errand, kept: Kept, wanted: Numbers, cost: Spent) -> pa.Rec
     return _sorted(found)
 
 
-def _seen(errand: Errand, name: str, shelf_of: Callable[[str], Shelf] | None) -> Kept:
+def _seen(errand: Errand, name: str, shelves: Shelves | None) -> Kept:
     feed = errand.feed
     place = feed.access.address, feed.stream, feed.id, feed.token
     if place not in _SEEN:
-        shelf = None if shelf_of is None else shelf_of(name)
+        shelf = None
+        if shelves is not None:
+            shelf = shelves.shelf(name, min(SEEN_BYTES, shelves.room // SEEN_SHARE))
+        if len(_SEEN) >= MOST_SEEN:
+            # A worker outlives its queries.
+            del _SEEN[next(iter(_SEEN))]
         _SEEN[place] = Kept(most_bytes=SEEN_BYTES, shelf=shelf)
     return _SEEN[place]
 
