@@ -133,9 +133,11 @@ def test_a_query_changes_its_transport_on_a_slow_link(
         assert "simple costs" in decision.reason
         return streams.join("t.key = a.alarm", **asked)
 
-    # The suite's session keeps the offsets of two batches only.
-    kept = spark.conf.get("spark.sql.streaming.minBatchesToRetain")
-    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "100")
+    # All offsets are kept, and only tuples make batches.
+    settings = {"minBatchesToRetain": "100", "noDataMicroBatches.enabled": "false"}
+    before = {name: spark.conf.get(f"spark.sql.streaming.{name}") for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(f"spark.sql.streaming.{name}", value)
     try:
         notes = ts.metrics(drain(joined(), tmp_path)).notes
         used = wholes(tmp_path / "checkpoint")
@@ -154,7 +156,8 @@ def test_a_query_changes_its_transport_on_a_slow_link(
         query = drain(joined(), tmp_path)
         loads = [load for batch in ts.metrics(query) for load in batch.sites if load.read_rows]
     finally:
-        spark.conf.set("spark.sql.streaming.minBatchesToRetain", kept or "2")
+        for name, old in before.items():
+            spark.conf.set(f"spark.sql.streaming.{name}", str(old))
         proxy.close()
     assert [load.read_rows for load in loads] == [rows] * 3
     assert [load.partial_rows for load in loads[:2]] == [0, rows]
