@@ -31,8 +31,8 @@ from thetastream.transport.addresses import Address
 from thetastream.transport.client import SiteClient
 from thetastream.transport.config import SiteConfig, StreamConfig
 
-BATCHES = 4
-ROWS = 200
+BATCHES = 3
+ROWS = 300
 NOTE = 1_000
 """Bytes of the column that only results need."""
 

@@ -91,14 +91,13 @@ def test_a_link_that_fails_and_a_site_that_is_killed(spark: SparkSession, tmp_pa
 
 def tickets(first: int, rows: int) -> pa.Table:
     """Ten for each alarm, with a payload that cannot be compressed."""
-    random = np.random.default_rng(first)
-    times = packets(first, rows).column("at")
+    ids = np.arange(first, first + rows)
     return pa.table(
         {
-            "id": np.arange(first, first + rows),
-            "key": np.arange(first, first + rows) // 10,
-            "payload": [random.bytes(2_000).hex() for _ in range(rows)],
-            "at": times,
+            "id": ids,
+            "key": ids // 10,
+            "payload": [np.random.default_rng(number).bytes(2_000).hex() for number in ids],
+            "at": packets(first, rows).column("at"),
         }
     )
 
@@ -119,7 +118,7 @@ def test_a_query_changes_its_transport_on_a_slow_link(
     tmp_path: Path,
 ) -> None:
     """One in ten tuples is assumed to match, but all do. A batch that runs again does the same."""
-    rows, batches = 50, 12
+    rows, batches = 50, 8
     site = start_site("tickets", "at")
     push(site.address, "tickets", tickets(0, rows * batches))
     folder = write_batches(tmp_path / "alarms", [alarms(0, 100)])
@@ -134,9 +133,11 @@ def test_a_query_changes_its_transport_on_a_slow_link(
         assert "simple costs" in decision.reason
         return streams.join("t.key = a.alarm", **asked)
 
-    # The suite's session keeps the offsets of two batches only.
-    kept = spark.conf.get("spark.sql.streaming.minBatchesToRetain")
-    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "100")
+    # All offsets are kept, and only tuples make batches.
+    settings = {"minBatchesToRetain": "100", "noDataMicroBatches.enabled": "false"}
+    before = {name: spark.conf.get(f"spark.sql.streaming.{name}") for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(f"spark.sql.streaming.{name}", value)
     try:
         notes = ts.metrics(drain(joined(), tmp_path)).notes
         used = wholes(tmp_path / "checkpoint")
@@ -151,18 +152,19 @@ def test_a_query_changes_its_transport_on_a_slow_link(
         for log in (tmp_path / "checkpoint" / "commits", tmp_path / "out" / "_spark_metadata"):
             for path in log.glob(f"*{batches - 1}*"):
                 path.unlink()
-        push(site.address, "tickets", tickets(rows * batches, 3 * rows))
+        push(site.address, "tickets", tickets(rows * batches, 2 * rows))
         query = drain(joined(), tmp_path)
         loads = [load for batch in ts.metrics(query) for load in batch.sites if load.read_rows]
     finally:
-        spark.conf.set("spark.sql.streaming.minBatchesToRetain", kept or "2")
+        for name, old in before.items():
+            spark.conf.set(f"spark.sql.streaming.{name}", str(old))
         proxy.close()
-    assert [load.read_rows for load in loads] == [rows] * 4
+    assert [load.read_rows for load in loads] == [rows] * 3
     assert [load.partial_rows for load in loads[:2]] == [0, rows]
     assert wholes(tmp_path / "checkpoint")[:batches] == used
     sql = "SELECT t.id, t.payload, a.alarm, a.text FROM t, a WHERE t.key = a.alarm"
-    expected = oracle(sql, t=tickets(0, 15 * rows), a=alarms(0, 100))
-    assert len(expected) == 15 * rows
+    expected = oracle(sql, t=tickets(0, (batches + 2) * rows), a=alarms(0, 100))
+    assert len(expected) == (batches + 2) * rows
     assert results(tmp_path, "id, payload, alarm, text") == expected
 
 

@@ -64,7 +64,9 @@ class Case:
         )
 
 
-CASES: Final = (Case("1 %", 100, 25_000, 5), Case("100 %", 1, 4_000, 10))
+CASES: Final = (Case("1 %", 100, 40_000, 4), Case("100 %", 1, 4_000, 10))
+WARM_UP: Final = Case("warm-up", 10, 500, 3)
+"""Not counted: the JVM compiles what it runs often."""
 
 
 def remote_rows(case: Case, trigger: int) -> pa.Table:
@@ -239,7 +241,7 @@ def compared(case: Case, runs: int, scratch: Path) -> list[dict[str, Any]]:
                 shutil.rmtree(root)
                 done.append(one)
                 print(
-                    f"  {case.name:6} run {run}  {transport:9} {rate(one):>9,.0f} rows/s,"
+                    f"  {case.name:7} run {run}  {transport:9} {rate(one):>9,.0f} rows/s,"
                     f" {one['bytes']:>12,} bytes{'' if one['right'] else '  WRONG RESULT'}",
                     flush=True,
                 )
@@ -358,6 +360,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs: list[dict[str, Any]] = []
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="thetastream-sites-"))
+        compared(WARM_UP, 1, Path(folder) / "warm-up")
         for number, case in enumerate(CASES):
             runs += compared(case.scaled(chosen.scale), chosen.runs, Path(folder) / str(number))
         durable = ingest(int(INGESTED * chosen.scale), Path(folder) / "ingest")
