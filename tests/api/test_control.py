@@ -19,7 +19,6 @@ from tests.charts.test_charts import drawn
 from tests.steering.scene import Scene
 from thetastream.api.control import running_plan
 from thetastream.api.control_text import bar, size, sparkline, status_line, units_over_time
-from thetastream.api.hot_text import key_rows
 from thetastream.api.keys import hot_key
 from thetastream.planner.heat import code_of
 from thetastream.spec import Encoding, KeySpec
