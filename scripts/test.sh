@@ -6,12 +6,12 @@ py=$1
 shift
 out=$(mktemp)
 "$py" -m pytest -m "not chaos" --ignore-glob="tests/spark/test_[!c]*" --ignore=tests/docs \
-    --ignore=tests/faults --ignore=tests/fuzz --ignore=tests/cli/test_run.py --ignore=tests/api/test_doctests.py \
+    --ignore=tests/fuzz --ignore=tests/cli/test_run.py --ignore=tests/api/test_doctests.py \
     --ignore=tests/api/test_metrics.py "$@" >"$out" 2>&1 &
 other=$!
 trap 'kill $other 2>/dev/null; rm -f "$out"; exit 130' INT TERM
 "$py" -m pytest -m "not chaos" tests/cli/test_run.py tests/api/test_doctests.py \
-    tests/api/test_metrics.py tests/docs tests/faults tests/fuzz tests/spark --ignore=tests/spark/test_connect.py "$@"
+    tests/api/test_metrics.py tests/docs tests/fuzz tests/spark --ignore=tests/spark/test_connect.py "$@"
 one=$?
 wait $other
 two=$?
