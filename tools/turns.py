@@ -6,7 +6,9 @@ OLD and NEW are checkouts (folders with `src`); `CHECKOUT,live` uses a control d
 `CHECKOUT,hot` looks for hot keys as well. Both run at the same time in processes of their own, and
 only one of them works at any moment, so that a machine whose speed drifts is as fast for one as for
 the other. Run one after the other, the same code has been seen to differ by half. Prints the
-seconds of each trigger, and the ratio of the medians and of the sums after the warm-up.
+seconds of each trigger, and for those after the warm-up the medians of Spark's phases and of the
+CPU time by what it was for, and the ratios of the medians and of the sums. Where the seconds of
+two runs disagree, the CPU time without Java's compiler says more.
 """
 
 from __future__ import annotations
@@ -18,10 +20,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-WARM_UP = 6
+WARM_UP = 8
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xms3g -Xmn2g"
+"""Java without its second compiler and without collecting in the background: both decide for each
+process anew how much they do, and have made the same code differ by 1.4."""
+REST = 4
+"""Seconds that a version gets at most to come to rest after a trigger."""
 
 
 class Version:
@@ -37,17 +46,45 @@ class Version:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(checkout) / "src")},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(Path(checkout) / "src"),
+                "PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{JAVA}' pyspark-shell",
+            },
+            start_new_session=True,
         )
-        self.seconds: list[float] = []
+        self.phases: list[dict[str, float]] = []
         self._answer()
 
     def trigger(self, number: int) -> None:
         """Take in the files of one trigger."""
         assert self._process.stdin is not None
+        before = cpu_seconds(self._process.pid)
         self._process.stdin.write(f"{number}\n")
         self._process.stdin.flush()
-        self.seconds.append(float(self._answer()))
+        phases = self._answer()
+        for kind, seconds in cpu_seconds(self._process.pid).items():
+            phases[f"CPU of {kind}"] = seconds - before.get(kind, 0.0)
+        self.phases.append(phases)
+        self._rest()
+
+    def _rest(self) -> None:
+        """Wait until nothing of it computes: Java compiles in the background."""
+        until, before = time.monotonic() + REST, self._computed()
+        while time.monotonic() < until:
+            time.sleep(0.2)
+            now = self._computed()
+            if now - before < 0.02:
+                return
+            before = now
+
+    def _computed(self) -> float:
+        return sum(cpu_seconds(self._process.pid).values())
+
+    @property
+    def seconds(self) -> list[float]:
+        """What each trigger took."""
+        return [phases["triggerExecution"] for phases in self.phases]
 
     def stop(self) -> None:
         """Let it end."""
@@ -64,6 +101,37 @@ class Version:
         sys.exit(Path(self._errors.name).read_text()[-3000:])
 
 
+def cpu_seconds(session: int) -> dict[str, float]:
+    """What the processes of a session have computed so far, by what it was for."""
+    found: dict[str, float] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            program, _, arguments = (folder / "cmdline").read_text().partition("\0")
+            if _fields(folder)[1][3] != str(session):
+                continue
+            if not program.endswith("java"):
+                kind = "workers" if "pyspark.daemon" in arguments else "the driver's Python"
+                found[kind] = found.get(kind, 0.0) + _ticks(_fields(folder)[1][11:15])
+                continue
+            for thread in (folder / "task").iterdir():
+                with suppress(OSError):
+                    name, fields = _fields(thread)
+                    compiles = name.startswith(("C1 Comp", "C2 Comp"))
+                    kind = "the compiler" if compiles else "Spark"
+                    found[kind] = found.get(kind, 0.0) + _ticks(fields[11:13])
+    return found
+
+
+def _fields(folder: Path) -> tuple[str, list[str]]:
+    """The name of a process or thread, and the fields that follow it in its `stat`."""
+    name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
+    return name, rest.split()
+
+
+def _ticks(fields: Sequence[str]) -> float:
+    return sum(int(field) for field in fields) / os.sysconf("SC_CLK_TCK")
+
+
 def play(case_name: str, rows: str, triggers: str, folder: str, how: str) -> None:
     """Run a case of this process's own version, one trigger for each line that is read."""
     from dataclasses import replace
@@ -77,6 +145,8 @@ def play(case_name: str, rows: str, triggers: str, folder: str, how: str) -> Non
     spark = worker.session(cases.OURS, case.driver_memory)
     for name, value in worker.settings(cases.OURS).items():
         spark.conf.set(name, value)
+    # Spark looks for new files all the time, in the turns of the other version as well.
+    spark.conf.set("spark.sql.streaming.pollingDelay", "1s")
     reader = spark.readStream.option("maxFilesPerTrigger", 1)
     frames = {}
     for name, schema in zip(case.names, case.schemas, strict=True):
@@ -108,7 +178,11 @@ def play(case_name: str, rows: str, triggers: str, folder: str, how: str) -> Non
             time.sleep(0.05)
             new = [p for p in query.recentProgress if p["batchId"] > seen and p["numInputRows"]]
         seen = max(p["batchId"] for p in query.recentProgress)
-        print("turn", sum(p["durationMs"]["triggerExecution"] for p in new) / 1000, flush=True)
+        phases: dict[str, float] = {}
+        for progress in new:
+            for phase, milliseconds in progress["durationMs"].items():
+                phases[phase] = phases.get(phase, 0.0) + milliseconds / 1000
+        print("turn", json.dumps(phases), flush=True)
     query.stop()
     spark.stop()
 
@@ -125,12 +199,15 @@ def main(case: str, rows: str, triggers: str, old: str, new: str) -> None:
                 version.trigger(number)
         for version in both:
             version.stop()
-    skip = min(WARM_UP, int(triggers) // 3)
+    skip = min(WARM_UP, int(triggers) // 2)
     for name, version in zip(("old", "new"), both, strict=True):
         print(name, " ".join(f"{seconds:.2f}" for seconds in version.seconds))
+    for phase in both[0].phases[-1]:
+        medians = [statistics.median(p.get(phase, 0) for p in v.phases[skip:]) for v in both]
+        print(f"{phase}: {medians[0]:.3f} -> {medians[1]:.3f} s")
     before, after = (version.seconds[skip:] for version in both)
-    medians = statistics.median(after) / statistics.median(before)
-    print(f"{case}: new / old  medians {medians:.3f}  sums {sum(after) / sum(before):.3f}")
+    ratio = statistics.median(after) / statistics.median(before)
+    print(f"{case}: new / old  medians {ratio:.3f}  sums {sum(after) / sum(before):.3f}")
 
 
 if __name__ == "__main__":
