@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from thetastream.index import streamaware
 from thetastream.options import JoinOptions
 from thetastream.testing import (
@@ -183,7 +184,7 @@ withins = st.sampled_from(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+@examples(40, suppress_health_check=SLOW)
 @given(data=st.data(), predicate=predicates, within=withins)
 def test_random_predicates(data: st.DataObject, predicate: str, within: Any) -> None:
     script = data.draw(scripts(windowed=within is not None))
@@ -205,7 +206,7 @@ def test_random_predicates(data: st.DataObject, predicate: str, within: Any) -> 
     )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
+@examples(15, suppress_health_check=SLOW)
 @given(case=st.sampled_from(CASES), seed=st.integers(0, 1000), data=st.data())
 def test_any_order_of_arrival_gives_the_same(case: Case, seed: int, data: st.DataObject) -> None:
     left, right = rows_of(seed, 30), rows_of(seed + 1, 30, first=1000)
@@ -229,7 +230,7 @@ def test_any_order_of_arrival_gives_the_same(case: Case, seed: int, data: st.Dat
     assert results[0] == results[1]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=SLOW)
+@examples(20, suppress_health_check=SLOW)
 @given(script=scripts(windowed=True), case=st.sampled_from([c for c in CASES if c.within]))
 def test_late_rows_are_counted_once(script: list[Any], case: Case) -> None:
     topology: Any = case.topologies[len(script) % len(case.topologies)]
@@ -248,7 +249,7 @@ def test_late_rows_are_counted_once(script: list[Any], case: Case) -> None:
     assert outcome.late == late
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=SLOW)
+@examples(4, suppress_health_check=SLOW)
 @given(seed=st.integers(0, 1000), batches=st.integers(1, 25), data=st.data())
 def test_a_long_full_history(seed: int, batches: int, data: st.DataObject) -> None:
     left, right = rows_of(seed, 60), rows_of(seed + 1, 60, first=1000)
@@ -308,7 +309,7 @@ EDGES = [-(2**63), -(2**63) + 1, -(2**62), -1, 0, 1, 2**63 - 2, 2**63 - 1]
 LIMITS = [*EDGES, 10**18, 2**62, *range(2**62 + 1, 2**62 + 12)]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+@examples(40, suppress_health_check=SLOW)
 @given(
     below=st.sampled_from([0, 1, 10, 2**31, 10**18 - 1]),
     above=st.sampled_from([0, 1, 10, 2**31, 10**18 - 1]),

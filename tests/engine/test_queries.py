@@ -9,9 +9,10 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from thetastream.errors import PredicateError, WindowError
 from thetastream.options import JoinOptions
 from thetastream.testing import CRASH, RESTART, Batch, batches_of, rows_of
@@ -104,7 +105,7 @@ def scripts(draw: st.DrawFn, *, windowed: bool) -> list[Any]:
     return script_of(draw(st.integers(0, 9999)), cuts, between, late)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=SLOW)
+@examples(80, suppress_health_check=SLOW)
 @given(st.data())
 def test_any_aggregation(data: st.DataObject) -> None:
     predicate, within = data.draw(st.sampled_from(JOINS))
@@ -148,7 +149,7 @@ def test_any_aggregation(data: st.DataObject) -> None:
     same(got, expected)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=SLOW)
+@examples(30, suppress_health_check=SLOW)
 @given(st.data())
 def test_windows_of_the_newest_member(data: st.DataObject) -> None:
     predicate, within = data.draw(st.sampled_from([j for j in JOINS if j[1] is not None]))
@@ -171,7 +172,7 @@ def test_windows_of_the_newest_member(data: st.DataObject) -> None:
     same(running.rows(), expected_query(oracle, script, time=TIMES))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=SLOW)
+@examples(30, suppress_health_check=SLOW)
 @given(st.data())
 def test_distinct_within_the_window(data: st.DataObject) -> None:
     predicate, within = data.draw(st.sampled_from([j for j in JOINS if j[1] is not None]))

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from thetastream.engine.manifest import FORMAT, HOT_FORMAT, Manifest
 from thetastream.errors import (
     CorruptRunError,
@@ -246,7 +247,7 @@ def test_what_state_does_not_depend_on_may_change() -> None:
     read(text, old, moved)
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(
     more=st.tuples(st.integers(0, 3), st.integers(0, 3)),
     again=st.tuples(st.integers(0, 2), st.integers(0, 2)),
@@ -292,7 +293,7 @@ def _damage(data: bytes, place: float, kind: str) -> bytes:
     return data + b"\0"
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(place=st.floats(0, 1), kind=st.sampled_from(["flip", "cut", "grow"]))
 def test_damaged_parts_are_refused(place: float, kind: str) -> None:
     join = DAMAGE_ME

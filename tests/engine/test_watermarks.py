@@ -6,9 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from thetastream.options import JoinOptions
 from thetastream.spec import Clock
 from thetastream.testing.cases import SCHEMA, SECOND, START, TIMES, rows_of
@@ -88,7 +89,7 @@ def count_of(predicate: str) -> int:
     return 4 if "u." in predicate else 3
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(case=st.sampled_from(PARTLY), data=st.data())
 def test_all_streams_go_by_the_watermark(case: tuple[str, dict[str, Any]], data: Any) -> None:
     """Also those that the window is not about, and those that are joined before it matters."""

@@ -76,7 +76,8 @@ def test_every_figure_has_a_full_record_and_a_plot() -> None:
 @pytest.mark.parametrize("paper", catalogue.PAPERS, ids=lambda paper: paper.name)
 def test_the_pages_are_made_from_the_records(paper: Paper) -> None:
     text = (FOLDER / f"{paper.name}.md").read_text()
-    assert text == record.page(paper, record.read(FOLDER, paper))
+    measured = record.measured(FOLDER, paper)
+    assert text == record.page(paper, record.read(FOLDER, paper), measured)
     assert (FOLDER / "README.md").read_text() == record.index(catalogue.PAPERS, FOLDER)
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import duckdb
 import pytest
 import sqlglot
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from thetastream.options import JoinOptions
 from thetastream.planner import Plan, plan_join
 from thetastream.spec import Arithmetic, ColumnSpec, Encoding, Range
@@ -213,9 +214,7 @@ predicates = st.recursive(
 )
 
 
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=predicates, ansi=st.booleans())
 def test_a_plan_keeps_the_pairs_that_the_predicate_keeps(
     text: str, ansi: bool, database: duckdb.DuckDBPyConnection

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from thetastream import arrow
 
 texts = st.none() | st.text(max_size=40) | st.integers(0, 400).map(lambda length: "x" * length)
@@ -42,7 +43,7 @@ def text_bytes(value: str | None) -> int:
     return len((value or "").encode())
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(drawn=rows, data=st.data())
 def test_a_rows_bytes_are_those_of_its_values(drawn: list[Any], data: Any) -> None:
     whole = batch_of(drawn)
@@ -58,7 +59,7 @@ def test_a_rows_bytes_are_those_of_its_values(drawn: list[Any], data: Any) -> No
     assert arrow.widest(batch) == max(found, default=0)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(drawn=rows, limit=st.integers(1, 2000), data=st.data())
 def test_stretches_are_as_long_as_they_may_be(drawn: list[Any], limit: int, data: Any) -> None:
     batch = batch_of(drawn).slice(data.draw(st.integers(0, len(drawn))))

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from thetastream.errors import OptionError, StateError
 from thetastream.index import asketch
 from thetastream.index.asketch import ASketch, SketchOptions
@@ -82,7 +83,7 @@ def arrays(batch: dict[int, int]) -> tuple[Any, Any]:
     return np.array(list(batch), dtype=np.int64), np.array(list(batch.values()), dtype=np.int64)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(seen=st.lists(keys, max_size=60), options=tiny)
 def test_one_key_at_a_time_is_the_algorithm(seen: list[int], options: SketchOptions) -> None:
     sketch, written = ASketch(options), Written(options)
@@ -100,7 +101,7 @@ def test_one_key_at_a_time_is_the_algorithm(seen: list[int], options: SketchOpti
     assert all(sketch.sketch.cells[cell] == count for cell, count in cells.items())
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(history=batches, options=tiny, chunk=st.integers(1, 7))
 def test_a_batch_is_its_keys_one_at_a_time(
     history: list[dict[int, int] | None], options: SketchOptions, chunk: int
@@ -125,7 +126,7 @@ def test_a_batch_is_its_keys_one_at_a_time(
             batchwise.validate()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(history=batches, options=tiny)
 def test_no_key_is_counted_too_low(
     history: list[dict[int, int] | None], options: SketchOptions
@@ -154,7 +155,7 @@ def test_no_key_is_counted_too_low(
             assert len(set(sketch.sketch.cells.sum(axis=1).tolist())) == 1
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(history=st.lists(st.dictionaries(keys, st.integers(1, 9), max_size=12), max_size=6))
 def test_keys_that_were_always_in_the_filter_are_counted_exactly(
     history: list[dict[int, int]],

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.property.test_probe import expected, row_at, rows_of, rules, small, spec_of, wide
 from tests.property.test_probe import tuples_of as sorted_tuples
 from thetastream.index import blocks
@@ -65,7 +66,7 @@ def met(index: Any, spec: JoinSpec, stream: int, rows: Any, space: Space) -> Cou
     return pairs
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(
     left=rows_of(small) | rows_of(wide),
     right=st.lists(rows_of(small) | rows_of(wide), min_size=1, max_size=6),

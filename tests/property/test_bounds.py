@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from thetastream.index.bounds import interval
 from thetastream.index.encoding import INT64_MAX, INT64_MIN, encode_floats
 from thetastream.spec import Arithmetic, Bound, Encoding, KeySpec, Range, RangeKind
@@ -40,7 +41,7 @@ def rule(low: Bound | None, high: Bound | None, arithmetic: Arithmetic) -> Range
     return Range(left=0, right=0, low=low, high=high, kind=kind, arithmetic=arithmetic)
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(
     low=st.none() | bounds,
     high=st.none() | bounds,
@@ -69,7 +70,7 @@ def test_integer_intervals_are_exact_up_to_the_last_bit(
             assert (first <= other <= last) == holds(difference, low, high), (mine, other)
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(
     op=st.sampled_from(["<", "<=", ">", ">="]),
     probing=st.lists(keys, min_size=1, max_size=8),
@@ -114,7 +115,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 LARGEST = math.nextafter(math.inf, 0.0)
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(
     op=st.sampled_from(sorted(OPERATORS)),
     left=doubles,
@@ -137,7 +138,7 @@ def test_a_difference_of_doubles_is_never_missed(
     _assert_kept(op, left, right, constant, matches=matches, kind="double", difference=True)
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(
     op=st.sampled_from(sorted(OPERATORS)), left=doubles, right=doubles, constant=finite,
     nearby=st.booleans(),
@@ -155,7 +156,7 @@ def test_a_sum_of_doubles_is_never_missed(
     _assert_kept(op, left, right, constant, matches=matches, kind="double", difference=False)
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(
     op=st.sampled_from(sorted(OPERATORS)), left=singles, right=singles,
     constant=st.floats(width=32, allow_nan=False, allow_infinity=False), nearby=st.booleans(),

@@ -9,9 +9,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from thetastream.index import chain
 from thetastream.index.chain import FANOUT, SETTLED_ROWS, Chain, Run, subs_from_json
 from thetastream.index.part import PartMeta
@@ -82,7 +83,7 @@ times = st.integers(0, 300) | st.integers(0, 10**8)
 batches = st.lists(st.lists(times, min_size=1, max_size=6), min_size=1, max_size=25)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     batches=batches,
     keeps=st.none() | st.integers(-20, 60),
@@ -114,7 +115,7 @@ def test_only_the_dead_are_dropped(
         assert store.tuples() == live
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(batches=batches, keeps=st.integers(0, 60), period=st.integers(1, 40))
 def test_in_the_end_everything_is_dropped(
     batches: list[list[int]], keeps: int, period: int
@@ -128,7 +129,7 @@ def test_in_the_end_everything_is_dropped(
     assert not store.tuples()
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(batches=batches)
 def test_nothing_is_dropped_without_a_watermark_or_an_end(batches: list[list[int]]) -> None:
     windowed = Store(keeps=0, period=1)
@@ -141,7 +142,7 @@ def test_nothing_is_dropped_without_a_watermark_or_an_end(batches: list[list[int
     assert windowed.tuples() == endless.tuples() == Counter(t for b in batches for t in b)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(sizes=st.lists(st.integers(1, 200), min_size=1, max_size=200))
 def test_a_full_history_has_a_logarithm_of_runs(sizes: list[int]) -> None:
     store = Store(keeps=None, period=None, time=None)
@@ -160,7 +161,7 @@ def test_a_full_history_rewrites_a_tuple_a_logarithm_of_times() -> None:
     assert store.written <= 10_000 * (math.log(10_000, FANOUT) + 2)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     sizes=st.lists(st.integers(1, 30) | st.integers(1, 700), min_size=1, max_size=150),
     most=st.integers(200, 500),
@@ -229,7 +230,7 @@ def test_large_runs_are_not_rewritten_when_a_slice_is_sealed() -> None:
 FAR = 10**9
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     batches=st.lists(
         st.tuples(
@@ -306,7 +307,7 @@ def test_a_batch_of_long_ago_until_now_is_one_run() -> None:
         assert store.runs() == number + 1
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     drawn=st.lists(
         st.integers(-50, 500) | st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=40

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from thetastream.index.part import Tuples
 from thetastream.topology import content
 from thetastream.topology.content import content_hash
@@ -57,7 +58,7 @@ def hashes(*columns: pa.Array) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_the_same_row_has_the_same_hash_in_any_batch(kind: pa.DataType, data: Any) -> None:
     values = data.draw(st.lists(st.none() | KINDS[kind], min_size=1, max_size=12))

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from thetastream.errors import StateError
 from thetastream.index import directory
 from thetastream.index.directory import HASH_BITS, Directory, MiniGroup
@@ -126,7 +127,7 @@ hashes = (
 items = st.tuples(hashes, st.integers(1, 3 * BLOCK_BYTES))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     batches=st.lists(st.lists(items, max_size=25), min_size=1, max_size=8),
     theta=st.integers(BLOCK_BYTES, 6 * BLOCK_BYTES),

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from thetastream.errors import TypeMismatchError
 from thetastream.index.encoding import decode_floats, encode, encode_floats
 
@@ -89,7 +90,7 @@ def signs(values: list[Any]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("kind", "encoding", "values", "order"), EXACT, ids=names(EXACT))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_an_exact_encoding_orders_and_separates_as_the_values(
     kind: pa.DataType, encoding: str, values: st.SearchStrategy[Any], order: Order, data: Any
@@ -101,7 +102,7 @@ def test_an_exact_encoding_orders_and_separates_as_the_values(
 
 
 @pytest.mark.parametrize(("kind", "encoding", "values", "order"), LOSSY, ids=names(LOSSY))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_a_lossy_encoding_never_turns_the_order_round(
     kind: pa.DataType, encoding: str, values: st.SearchStrategy[Any], order: Order, data: Any
@@ -122,7 +123,7 @@ def test_a_lossy_encoding_never_turns_the_order_round(
 @pytest.mark.parametrize(
     ("kind", "encoding", "values", "order"), EXACT + LOSSY, ids=names(EXACT + LOSSY)
 )
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(data=st.data())
 def test_a_slice_encodes_as_its_own_values(
     kind: pa.DataType, encoding: str, values: st.SearchStrategy[Any], order: Order, data: Any
@@ -169,7 +170,7 @@ def _one(kind: pa.DataType) -> Any:
     return 1
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(values=st.lists(doubles, min_size=1, max_size=20))
 def test_floats_come_back_from_their_encoding(values: list[float]) -> None:
     array = np.array(values)
@@ -178,7 +179,7 @@ def test_floats_come_back_from_their_encoding(values: list[float]) -> None:
         assert np.array_equal(back, array + 0.0, equal_nan=True)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(values=st.lists(doubles, min_size=1, max_size=20))
 def test_nan_is_at_the_bottom_where_that_is_asked_for(values: list[float]) -> None:
     encoded = encode(pa.array(values), "float_nan_low")

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.steering.test_hot_values import AWARE, Stream
 from tests.steering.test_hotkeys import SCHEMA
 from thetastream.errors import ControlError
@@ -42,7 +43,7 @@ def batch_of(stream: StreamSpec, keys: Sequence[int]) -> pa.RecordBatch:
 CODES = st.lists(st.integers(-3, 3), max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     lists=st.tuples(CODES, CODES),
     keys=st.lists(st.integers(-3, 3), min_size=1, max_size=20),

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.property.test_blocks import Space, met
 from tests.property.test_probe import expected, row_at, rows_of, rules, small, spec_of, wide
 from tests.property.test_probe import tuples_of as sorted_tuples
@@ -42,7 +43,7 @@ def content(index: PimTree, space: Space) -> list[tuple[int, ...]]:
     ]
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(
     left=rows_of(small) | rows_of(wide),
     right=st.lists(rows_of(small) | rows_of(wide), min_size=1, max_size=8),
@@ -87,7 +88,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @example(  # two immutable runs become one that is full, when their versions do
     history=[([(0, 0)] * 8, 0, ""), ([(0, 0)], 0, "switch"), ([(0, 0)], 0, "forget")],
     least=1,

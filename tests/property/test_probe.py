@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.specs import two_streams
 from thetastream.index.encoding import INT64_MAX, INT64_MIN
 from thetastream.index.part import Part, Tuples
@@ -126,7 +127,7 @@ def found(
     return pairs
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     left=rows_of(small) | rows_of(wide),
     right=rows_of(small) | rows_of(wide),
@@ -179,7 +180,7 @@ def test_equality_and_range_together_over_any_span(span: int, groups: int) -> No
         assert (part.ranks[0] is not None) == (span >= 2**61)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     ranges=st.lists(st.tuples(st.integers(0, 20), st.integers(-3, 12)), max_size=12),
     limit=st.integers(1, 30),
@@ -209,7 +210,7 @@ def test_a_huge_range_is_expanded_without_being_held() -> None:
     assert positions.tolist() == list(range(1000))
 
 
-@settings(max_examples=70, deadline=None)
+@examples(70)
 @given(
     left=rows_of(wide),
     right=rows_of(wide),
@@ -251,7 +252,7 @@ def test_zone_maps_rule_out_what_lies_elsewhere() -> None:
         assert rows.tolist() == [4, 5]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(rows=rows_of(small), equality=st.booleans(), ranged=st.booleans())
 def test_a_run_is_sorted_by_equality_then_range(
     rows: list[tuple[int, ...]], equality: bool, ranged: bool

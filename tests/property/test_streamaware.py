@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.property.test_blocks import Space, met
 from tests.property.test_probe import expected, row_at, rows_of, rules, small, spec_of, wide
 from tests.property.test_probe import tuples_of as sorted_tuples
@@ -68,7 +69,7 @@ def cold_rows(index: StreamAware, space: Space) -> list[tuple[int, ...]]:
     return list((Counter(rows_in(index, space)) - Counter(rows_in(index.hot, space))).elements())
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     left=rows_of(small) | rows_of(wide),
     right=st.lists(rows_of(small) | rows_of(wide), min_size=1, max_size=8),
@@ -104,7 +105,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @example(  # what cools while it is carried away stays where it is until it is not any more
     history=[
         ([(0, 9)] * 8, 0, ""),

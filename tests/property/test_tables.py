@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.specs import CONTENT, two_streams
 from thetastream.errors import OptionError
 from thetastream.index.hashing import dealt, scaled
@@ -52,7 +53,7 @@ BY_KEY = two_streams(STREAMS, EDGE, (KEY, KEY))
 BY_CONTENT = two_streams(STREAMS, Edge(streams=(0, 1)))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     first=st.integers(-(2**40), 2**40),
     count=st.integers(1, 60),

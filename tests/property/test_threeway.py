@@ -10,10 +10,11 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import thetastream.index.runs as runs_module
+from tests.examples import examples
 from thetastream.engine.indexes import pack_index
 from thetastream.errors import OptionError, WindowError
 from thetastream.index.packing import Links
@@ -102,7 +103,7 @@ UNITS = st.sampled_from([1, 2, (1, 2, 3), (3, 1, 2)])
 WITHIN = st.sampled_from(["0 seconds", "3 seconds", "20 seconds", "2 minutes"])
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     predicate=st.sampled_from(CYCLIC + CHAINS),
     script=scripts(),
@@ -120,7 +121,7 @@ def test_three_streams_equal_the_oracle(
     assert len(join.plan.spec.stages) == (1 if predicate in CYCLIC else 2)
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(
     predicate=st.sampled_from(CYCLIC + CHAINS),
     script=scripts(),
@@ -134,7 +135,7 @@ def test_trees_equal_the_oracle(
     assert len(join.plan.steps) == 2
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(
     predicate=st.sampled_from(
         [

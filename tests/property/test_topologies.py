@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.specs import CONTENT, two_streams
 from thetastream.index.part import Tuples
 from thetastream.spec import (
@@ -186,14 +187,14 @@ def any_pair(one: Any, two: Any) -> bool:
     return True
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(data=sides(keys), size=units)
 def test_hash(data: list[list[list[Row]]], size: tuple[int, int]) -> None:
     routing = RoutingSpec(routing=Routing.HASH, units=size)
     check(spec_of(routing, equality=True), data[0], data[1], equal, pa.int64())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=sides(keys), size=units, pick=st.data())
 def test_contrand(data: list[list[list[Row]]], size: tuple[int, int], pick: Any) -> None:
     groups = (pick.draw(st.integers(1, size[0])), pick.draw(st.integers(1, size[1])))
@@ -201,7 +202,7 @@ def test_contrand(data: list[list[list[Row]]], size: tuple[int, int], pick: Any)
     check(spec_of(routing, equality=True), data[0], data[1], equal, pa.int64())
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     data=sides(keys),
     size=units,
@@ -220,7 +221,7 @@ def test_topologies_for_anything(
     check(spec, data[0], data[1], any_pair, pa.int64())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     data=sides(keys),
     size=st.tuples(st.integers(3, 7), st.integers(3, 7)),
@@ -257,7 +258,7 @@ def band(low: float, high: float, arithmetic: Arithmetic) -> Range:
 FAR = [[[(0, 2**62 + 10, None, None)]], [[(1000 + i, 2**62 + i, None, None) for i in range(21)]]]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     data=sides(keys),
     size=units | st.just((16, 16)),
@@ -274,7 +275,7 @@ def test_band_buckets_of_integers(
     check(spec, data[0], data[1], lambda a, b: low <= a - b <= low + extent, pa.int64())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     words=st.lists(st.none() | st.text(max_size=6), min_size=1, max_size=12),
     kind=st.sampled_from([pa.string(), pa.binary()]),
@@ -292,7 +293,7 @@ def test_rows_of_texts_go_by_their_content(
     assert text_homes(spec, column.slice(start)) == homes[start:]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     data=sides(floats),
     size=units | st.just((16, 16)),
@@ -345,7 +346,7 @@ def routings() -> list[RoutingSpec]:
 
 
 @pytest.mark.parametrize("routing", routings(), ids=lambda r: r.routing.value)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(data=sides(keys), random=st.randoms(use_true_random=False))
 def test_a_row_goes_where_it_went_before_whatever_it_travels_with(
     routing: RoutingSpec, data: list[list[list[Row]]], random: Any

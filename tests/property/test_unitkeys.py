@@ -6,9 +6,10 @@ import struct
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from thetastream.options import MAX_UNITS
 from thetastream.topology.unitkeys import murmur3, unit_key
 
@@ -40,13 +41,13 @@ def test_the_hash_is_sparks(key: int) -> None:
     assert murmur3(key) == SPARK_HASHES[key] % 2**32
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(key=st.integers(-(2**31), 2**31 - 1))
 def test_the_hash_is_murmur3(key: int) -> None:
     assert murmur3(key) == reference(struct.pack("<i", key), 42)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(unit=st.integers(0, 2**32 - 1))
 def test_a_unit_key_hashes_to_its_unit(unit: int) -> None:
     key = unit_key(unit)
@@ -59,7 +60,7 @@ def test_keys_are_distinct() -> None:
     assert len({unit_key(unit) for unit in units}) == len(units)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(partitions=st.integers(1, 2000), units=st.integers(1, 512))
 def test_units_spread_as_evenly_as_can_be(partitions: int, units: int) -> None:
     # Spark takes the signed hash modulo the partitions, and never a negative one.

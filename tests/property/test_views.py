@@ -15,11 +15,12 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import thetastream.engine.consumers.totals as totals_module
 import thetastream.engine.consumers.view as view_module
+from tests.examples import examples
 from thetastream.engine.runner import Runner
 from thetastream.errors import SumOverflowError
 from thetastream.options import JoinOptions
@@ -212,7 +213,7 @@ def _awkward(measure: Measure) -> bool:
     )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=SLOW)
+@examples(80, suppress_health_check=SLOW)
 @given(st.data())
 def test_any_view_of_any_join(data: st.DataObject) -> None:
     predicate, within = data.draw(st.sampled_from(PREDICATES))

@@ -11,9 +11,10 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.steering.histories import MAX_UNITS
 from tests.steering.hot_model import Model, hot_key
 from tests.steering.test_steps import all_heard, begin, first, planned
@@ -34,7 +35,7 @@ from thetastream.topology.live import Step
 KEYS = [1, 2, 3, 4, 5, 77]
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(seed=st.integers(0, 1 << 30), name=st.sampled_from(["hash", "hash, full history"]))
 def test_each_pair_meets_once_whatever_becomes_hot(seed: int, name: str) -> None:
     play_model(seed, name)

@@ -10,11 +10,11 @@ import pytest
 from tests.steering.histories import KINDS, ends, play, play_view
 from thetastream.index import pim, streamaware
 
-SEEDS = {2: 10, 3: 5}
+SEEDS = {2: 5, 3: 3}
 """Histories of joins with so many streams: those of three take three times as long."""
 SHORT = 10
 """Batches of a history, before those that bring its last change to an end."""
-INDEX_SEEDS = {2: 4, 3: 3}
+INDEX_SEEDS = {2: 3, 3: 2}
 """Histories with an index other than the default, to which most of a change makes no difference."""
 
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.steering.histories import GROUPS, KINDS, MAX_UNITS
 from tests.steering.model import Model
 from thetastream.errors import ControlError
@@ -58,7 +59,7 @@ def all_heard(version: Version, **fields: int) -> list[Heard]:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(seed=st.integers(0, 1 << 30), name=st.sampled_from(sorted(KINDS)))
 def test_every_stored_tuple_is_met_exactly_once(seed: int, name: str) -> None:
     random = np.random.default_rng(seed)

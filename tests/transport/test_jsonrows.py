@@ -13,9 +13,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from thetastream.transport.jsonrows import JsonRows, Unreadable
 
 COLUMNS = (
@@ -62,7 +63,7 @@ def written(row: dict[str, Any]) -> bytes:
     return text.replace('"@"', "null" if number is None else str(number)).encode()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(ROWS, min_size=1, max_size=5))
 def test_values_are_what_was_written(rows: list[dict[str, Any]]) -> None:
     reader = JsonRows(COLUMNS, "at")

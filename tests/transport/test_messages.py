@@ -9,9 +9,10 @@ import zlib
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.transport.tuples import SCHEMA, rides
 from thetastream.errors import SiteDataError, SiteRequestError
 from thetastream.transport.messages import Limits, checked, checksum, decode
@@ -85,7 +86,7 @@ def test_hostile_messages_do_not_crash_the_process() -> None:
     assert done.stdout.startswith("done")
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_a_checksum_is_the_same_on_both_ends(data: st.DataObject) -> None:
     """Also of a slice, of nested columns, and of a message that was compressed on its way."""

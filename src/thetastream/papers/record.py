@@ -175,12 +175,12 @@ def index(papers: Sequence[Paper], folder: Path) -> str:
 def write_pages(folder: Path, papers: Sequence[Paper]) -> None:
     """Writes all pages from the records in the folder."""
     for paper in papers:
-        text = page(paper, read(folder, paper), _measured(folder, paper))
+        text = page(paper, read(folder, paper), measured(folder, paper))
         (folder / f"{paper.name}.md").write_text(text)
     (folder / "README.md").write_text(index(papers, folder))
 
 
-def _measured(folder: Path, paper: Paper) -> dict[str, Any] | None:
+def measured(folder: Path, paper: Paper) -> dict[str, Any] | None:
     """What the paper's benchmark on Spark has written, if it is beside the pages."""
     if paper.on_spark is None:
         return None
