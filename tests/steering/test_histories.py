@@ -14,7 +14,7 @@ SEEDS = {2: 5, 3: 3}
 """Histories of joins with so many streams: those of three take three times as long."""
 SHORT = 10
 """Batches of a history, before those that bring its last change to an end."""
-INDEX_SEEDS = {2: 3, 3: 2}
+INDEX_SEEDS = {2: 3, 3: 3}
 """Histories with an index other than the default, to which most of a change makes no difference."""
 
 
