@@ -57,7 +57,8 @@ bench: java $(STAMP) ## all benchmarks into docs/benchmarks (hours; BENCH_ARGS="
 chaos: java $(STAMP) ## kill processes over and over, and many more random cases (hours)
 	@$(PY) -m pytest -m chaos $(TEST_ARGS)
 	@THETASTREAM_EXAMPLES=400 $(PY) -m pytest -m "not chaos" tests/property tests/engine \
-		tests/steering tests/planner/test_classification_oracle.py tests/transport $(TEST_ARGS)
+		tests/steering tests/planner/test_classification_oracle.py tests/transport $(TEST_ARGS) \
+		|| [ $$? -eq 5 ]  # No test was chosen, which -k may well do here.
 
 fuzz: java $(STAMP) ## random joins and queries against Spark's own (FUZZ_ARGS="--seconds 600")
 	@$(PY) -m tests.fuzz $(FUZZ_ARGS)

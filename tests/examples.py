@@ -8,7 +8,7 @@ from collections.abc import Collection
 from hypothesis import HealthCheck, settings
 
 SHARE = int(os.environ.get("THETASTREAM_EXAMPLES", "40"))
-"""Percent. Hypothesis draws other examples in each run, so that they add up over the runs."""
+"""Percent. Hypothesis draws other examples in each run, except where `CI` is set."""
 
 
 def examples(most: int, suppress_health_check: Collection[HealthCheck] = ()) -> settings:

@@ -8,7 +8,7 @@ only one of them works at any moment, so that a machine whose speed drifts is as
 the other. Run one after the other, the same code has been seen to differ by half. Prints the
 seconds of each trigger, and for those after the warm-up the medians of Spark's phases and of the
 CPU time by what it was for, and the ratios of the medians and of the sums. Where the seconds of
-two runs disagree, the CPU time without Java's compiler says more.
+two runs disagree, the CPU time says more.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 WARM_UP = 8
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -Xms3g -Xmn2g"
 """Java without its second compiler and without collecting in the background: both decide for each
-process anew how much they do, and have made the same code differ by 1.4."""
+process anew how much they do, and have made a difference of 1.06 look like 1.4."""
 REST = 4
 """Seconds that a version gets at most to come to rest after a trigger."""
 
@@ -51,19 +52,19 @@ class Version:
                 "PYTHONPATH": str(Path(checkout) / "src"),
                 "PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{JAVA}' pyspark-shell",
             },
-            start_new_session=True,
         )
+        self._all = psutil.Process(self._process.pid)
         self.phases: list[dict[str, float]] = []
         self._answer()
 
     def trigger(self, number: int) -> None:
         """Take in the files of one trigger."""
         assert self._process.stdin is not None
-        before = cpu_seconds(self._process.pid)
+        before = cpu_seconds(self._all)
         self._process.stdin.write(f"{number}\n")
         self._process.stdin.flush()
         phases = self._answer()
-        for kind, seconds in cpu_seconds(self._process.pid).items():
+        for kind, seconds in cpu_seconds(self._all).items():
             phases[f"CPU of {kind}"] = seconds - before.get(kind, 0.0)
         self.phases.append(phases)
         self._rest()
@@ -79,7 +80,7 @@ class Version:
             before = now
 
     def _computed(self) -> float:
-        return sum(cpu_seconds(self._process.pid).values())
+        return sum(cpu_seconds(self._all).values())
 
     @property
     def seconds(self) -> list[float]:
@@ -101,35 +102,24 @@ class Version:
         sys.exit(Path(self._errors.name).read_text()[-3000:])
 
 
-def cpu_seconds(session: int) -> dict[str, float]:
-    """What the processes of a session have computed so far, by what it was for."""
+def cpu_seconds(first: psutil.Process) -> dict[str, float]:
+    """What a process and those below it have computed so far, by what it was for."""
     found: dict[str, float] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            program, _, arguments = (folder / "cmdline").read_text().partition("\0")
-            if _fields(folder)[1][3] != str(session):
-                continue
-            if not program.endswith("java"):
-                kind = "workers" if "pyspark.daemon" in arguments else "the driver's Python"
-                found[kind] = found.get(kind, 0.0) + _ticks(_fields(folder)[1][11:15])
-                continue
-            for thread in (folder / "task").iterdir():
-                with suppress(OSError):
-                    name, fields = _fields(thread)
-                    compiles = name.startswith(("C1 Comp", "C2 Comp"))
-                    kind = "the compiler" if compiles else "Spark"
-                    found[kind] = found.get(kind, 0.0) + _ticks(fields[11:13])
+    for process in (first, *first.children(recursive=True)):
+        # Processes come and go while they are looked at.
+        with suppress(psutil.Error):
+            command, times = process.cmdline(), process.cpu_times()
+            seconds = times.user + times.system
+            if command and command[0].endswith("java"):
+                kind = "Spark"
+            elif "pyspark.daemon" in command:
+                kind = "workers"
+                # Those of workers that have ended are in their daemon's.
+                seconds += times.children_user + times.children_system
+            else:
+                kind = "the driver's Python"
+            found[kind] = found.get(kind, 0.0) + seconds
     return found
-
-
-def _fields(folder: Path) -> tuple[str, list[str]]:
-    """The name of a process or thread, and the fields that follow it in its `stat`."""
-    name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
-    return name, rest.split()
-
-
-def _ticks(fields: Sequence[str]) -> float:
-    return sum(int(field) for field in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def play(case_name: str, rows: str, triggers: str, folder: str, how: str) -> None:

@@ -134,7 +134,7 @@ def _nested() -> list[str]:
     return [
         text
         for before, middle, after in around
-        for count in (20, 190, 5_000)
+        for count in (20, 60, 190, 1_000, 5_000)
         for text in (before * count + middle + after * count,)
     ]
 
