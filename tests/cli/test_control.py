@@ -231,7 +231,7 @@ def test_what_is_no_control_directory(
 
 
 def test_a_damaged_directory(scene: Scene, run: Any) -> None:
-    (scene.root / "joins.json").write_text("nonsense")
+    (scene.root / "control.json").write_text("nonsense")
     assert run("status")[0] == OTHER_QUERY
 
 

@@ -14,6 +14,8 @@ import thetastream as ts
 from tests.conftest import oracle, results, write_batches
 from tests.faults.changing import kill_while
 from tests.faults.test_kill import CHAOS_SEEDS, MINUTE, long, rows
+from thetastream.steering.directory import Directory
+from thetastream.steering.version import Version
 
 BATCHES = 12
 ROWS = 300
@@ -37,6 +39,12 @@ def listed(root: Path) -> set[tuple[int, str]]:
     with suppress(ts.ControlError):
         return {(one.key, one.step) for one in ts.control(str(root / "control")).status().hot}
     return set()
+
+
+def versions(path: str) -> list[Version]:
+    """Return the versions of the routing tables, oldest first."""
+    directory = Directory(path)
+    return list(directory.tables(directory.require().control).history())
 
 
 @pytest.mark.parametrize(
@@ -70,7 +78,7 @@ def test_killed_while_keys_become_hot(target: str, seed: int, tmp_path: Path) ->
     kill_while(changing, tmp_path, target, "hot", seed, rng)
     steps = [
         {(one.key, one.step.value) for table in version.joins for one in table.hot}
-        for version in ts.control(str(tmp_path / "control"))._directory.history()
+        for version in versions(str(tmp_path / "control"))
     ]
     assert {(7, "hot"), (8, "hot")} <= set().union(*steps)
     wanted = oracle(

@@ -207,4 +207,4 @@ def come_to_an_end(
 
 def ends(steering: Steering) -> Sequence[str]:
     """The steps that a history has seen."""
-    return [version.step.value for version in steering.directory.history()]
+    return [version.step.value for version in steering.loop.tables.history()]

@@ -143,7 +143,7 @@ def play_hot(
     assert multiset(found) == multiset(expected), f"seed {seed}"
     steps: Counter[str] = Counter()
     changes: Counter[str] = Counter()
-    for version in steering.directory.history():
+    for version in steering.loop.tables.history():
         changes[version.step.value] += 1
         steps.update({one.step.value for table in version.joins for one in table.hot})
     return Played(steering, steps, changes)

@@ -49,7 +49,7 @@ def test_what_was_there_before_is_taken_in_and_the_files_are_removed() -> None:
     stream = asked(heat())
     feed(stream)
     # In this process units keep their files elsewhere.
-    stream.steering.directory.export("0" * 64, memoryview(b"tuples"))
+    stream.steering.directory.export("00000000-" + "0" * 64, memoryview(b"tuples"))
     seen, files = steps(stream), []
     for _ in range(4):
         feed(stream)
@@ -164,8 +164,9 @@ def test_a_request_is_answered_after_the_version_that_meets_it() -> None:
     """Whoever is killed in between meets it again, which changes nothing."""
     stream = asked(heat())
     directory, published = stream.steering.directory, []
+    tables = stream.steering.loop.tables
     (request,) = [one.id for one in directory.requests() if isinstance(one, Request)]
-    publish, answer = directory.publish, directory.answer
+    publish, answer = tables.publish, directory.answer
 
     def first(version: Version) -> None:
         published.append("version")
@@ -175,7 +176,7 @@ def test_a_request_is_answered_after_the_version_that_meets_it() -> None:
         published.append("answer")
         answer(told)
 
-    directory.publish, directory.answer = first, second  # type: ignore[method-assign]
+    tables.publish, directory.answer = first, second  # type: ignore[method-assign]
     feed(stream)
     assert published == ["version", "answer"]
     assert directory.answered(request) is not None

@@ -44,7 +44,7 @@ KINDS = {
 
 def changes_in(steering: Steering) -> int:
     """How often the list of hot values has changed."""
-    lists = [[one.values for one in found.joins] for found in steering.directory.history()]
+    lists = [[one.values for one in found.joins] for found in steering.loop.tables.history()]
     return sum(a != b for a, b in pairwise(lists))
 
 
@@ -154,7 +154,7 @@ def test_a_value_is_hot_after_a_batch_and_cold_again_when_it_is_rare() -> None:
     for _ in range(12):
         stream.skewed(9)
     assert stream.hot() == [9]
-    assert {one.step.value for one in stream.steering.directory.history()} == {"settled"}
+    assert {one.step.value for one in stream.steering.loop.tables.history()} == {"settled"}
     stream.check()
 
 

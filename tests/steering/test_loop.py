@@ -1,35 +1,18 @@
-"""The loop that publishes, its lease, its directory and its files."""
+"""The loop that publishes: requests, reports and policies."""
 
 from __future__ import annotations
 
-import os
-import stat
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyarrow import fs
 
 from tests.steering.histories import batches
-from thetastream.errors import ControlError
 from thetastream.options import JoinOptions
-from thetastream.steering.directory import VERSIONS, Directory
 from thetastream.steering.edits import Move, Scale
-from thetastream.steering.files import (
-    ArrowFiles,
-    Files,
-    LocalFiles,
-    full_path,
-    open_files,
-    spark_path,
-    without_secrets,
-)
-from thetastream.steering.lease import SECONDS, Lease
-from thetastream.steering.loop import Loop
 from thetastream.steering.policy import Moment, Verdict
 from thetastream.testing import Batch, InProcessJoin
-from thetastream.testing.steered import MemoryFiles, Steering
+from thetastream.testing.steered import Steering
 
 import numpy as np  # isort: skip
 
@@ -109,64 +92,6 @@ def test_without_reports_nothing_goes_on() -> None:
     assert live.version.version == 1
 
 
-def test_only_one_process_publishes() -> None:
-    live, script = steering()
-    live.batch(script[0])
-    other = Loop(live.directory, live.tree, clock=lambda: live.now)
-    with pytest.raises(ControlError, match="is managed by process"):
-        other.add([])
-    live.ask(Scale(units=3))
-    other.idle()
-    assert "is managed by process" in other.problem
-    assert live.version.version == 0
-    live.now += 2 * SECONDS
-    other.add([])
-    live.batch(script[1])
-    assert "is managed by process" in live.loop.problem
-    assert live.version.version == 0
-
-
-def test_a_lease_of_a_process_that_has_ended_is_free(tmp_path: Path) -> None:
-    files = LocalFiles(tmp_path)
-    dead = Lease(files, lambda: 100.0)
-    dead._holder = dead._holder | {"process": 1 << 22}
-    dead.hold()
-    Lease(files, lambda: 101.0).hold()
-
-
-def test_whoever_dies_between_two_files_is_followed() -> None:
-    """A table that was written, but not put into use, is no table."""
-    live, script = steering()
-    live.batch(script[0])
-    live.ask(Scale(units=3))
-    live.batch(script[1])
-    assert live.version.version == 1
-    live.directory.fall_back(0)
-    live.replace_loop()
-    second = live.ask(Scale(units=4))
-    live.batch(script[2])
-    assert live.version.version == 1
-    left = iter(script[3:])
-    live.settle(lambda: next(left), most=30)
-    assert live.version.joins[0].active(0) == (0, 1, 2, 3)
-    assert live.directory.answered(second).state == "done"  # type: ignore[union-attr]
-
-
-def test_a_version_that_is_being_written_is_not_read() -> None:
-    live, script = steering()
-    live.batch(script[0])
-    live.ask(Scale(units=3))
-    live.batch(script[1])
-    assert {live.files.read(name) for name in VERSIONS} == {
-        f"{number:019d}\n".encode() for number in (0, 1)
-    }
-    live.files.write(VERSIONS[1], b"")
-    assert live.directory.number() == 0
-    live.files.remove(VERSIONS[0])
-    with pytest.raises(ControlError, match="no version in use"):
-        live.directory.number()
-
-
 def test_a_change_in_which_nothing_moves_comes_to_its_end() -> None:
     """A full history with one key, whose group stays where it is."""
     script = batches(np.random.default_rng(3), 2, 30, 6)
@@ -183,7 +108,7 @@ def test_a_change_in_which_nothing_moves_comes_to_its_end() -> None:
     live.ask(Move(groups=tuple(moved), to=1 - holder))
     left = iter(one_key[3:])
     live.settle(lambda: next(left), most=12)
-    assert [one.step.value for one in live.directory.history()][1:] == [
+    assert [one.step.value for one in live.loop.tables.history()][1:] == [
         *("announce", "switch", "take", "forget", "settled")
     ]
 
@@ -230,35 +155,6 @@ def test_a_policy_that_asks_for_nonsense(units: Any) -> None:
     assert live.directory.status()["batch"] >= 1
 
 
-def test_a_lease_that_nobody_can_read_is_taken(tmp_path: Path) -> None:
-    files = LocalFiles(tmp_path)
-    files.write("lease.json", b"{")
-    Lease(files, lambda: 1.0).hold()
-
-
-class _Picky:
-    """A file system that does not rename onto a file that is there, as HDFS does not."""
-
-    def __init__(self) -> None:
-        self._system = fs.LocalFileSystem()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._system, name)
-
-    def move(self, source: str, target: str) -> None:
-        if Path(target).exists():
-            raise FileExistsError(target)
-        self._system.move(source, target)
-
-
-def test_a_file_system_that_does_not_replace_files(tmp_path: Path) -> None:
-    files = ArrowFiles(_Picky(), str(tmp_path / "c"), renames=True)
-    for text in (b"one", b"two", b"three"):
-        files.write("a/b.json", text)
-        assert files.read("a/b.json") == text
-    assert files.names("a") == ["b.json"]
-
-
 def test_a_policy_that_fails_is_not_the_end() -> None:
     class Broken:
         name = "broken"
@@ -281,81 +177,8 @@ def test_a_policy_that_fails_is_not_the_end() -> None:
 def test_another_query_is_refused() -> None:
     live, script = steering()
     live.batch(script[0])
-    live.directory.bind("another")
+    live.files.write("query.json", b'{"query": "another", "control": "1"}')
     live.ask(Scale(units=3))
     live.batch(script[1])
     assert "in use by another query" in live.loop.problem
     assert live.version.version == 0
-
-
-def test_a_directory_of_a_join_that_never_ran_is_made_anew() -> None:
-    live, script = steering()
-    schemas = [table.schema for table in script[0].tables]
-    other = InProcessJoin("r.n = s.n", schemas, within="12 seconds", time=TIME)
-    known = live.directory.open(other.plan.tree, 4, 0.0)
-    assert known.control != live.control
-    live.directory.bind("a query")
-    with pytest.raises(ControlError, match="belongs to another query"):
-        live.directory.open(live.tree, 4, 0.0)
-
-
-@pytest.mark.parametrize("kind", ["local", "renaming", "objects", "memory"])
-def test_files_of_every_kind(kind: str, tmp_path: Path) -> None:
-    files: Files = {
-        "local": lambda: LocalFiles(tmp_path / "c"),
-        "renaming": lambda: ArrowFiles(fs.LocalFileSystem(), f"{tmp_path}/c", renames=True),
-        "objects": lambda: ArrowFiles(_objects(tmp_path), f"{tmp_path}/c/", renames=False),
-        "memory": MemoryFiles,
-    }[kind]()
-    assert files.read("tables/1.json") is None
-    assert files.names("tables") == []
-    files.write("tables/1.json", b"one")
-    assert files.create("tables/1.json", b"two") is False
-    assert files.create("tables/0.json", b"nil") is True
-    assert files.read("tables/1.json") == b"one"
-    files.write("tables/1.json", memoryview(b"three"))
-    assert files.read("tables/1.json") == b"three"
-    assert files.names("tables") == ["0.json", "1.json"]
-    files.remove("tables/0.json")
-    files.remove("tables/0.json")
-    assert files.names("tables") == ["1.json"]
-
-
-def _objects(root: Path) -> fs.FileSystem:
-    (root / "c" / "tables").mkdir(parents=True)
-    return fs.LocalFileSystem()
-
-
-def test_local_files_are_the_owners(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        LocalFiles(tmp_path / "c").write("tables/1.json", b"one")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "c").stat().st_mode) == 0o700
-    assert stat.S_IMODE((tmp_path / "c" / "tables" / "1.json").stat().st_mode) == 0o600
-    assert [path.name for path in (tmp_path / "c" / "tables").iterdir()] == ["1.json"]
-
-
-def test_names_of_paths() -> None:
-    assert full_path("file:///a/b") == "/a/b"
-    assert full_path("a") == str(Path("a").absolute())
-    assert full_path("s3://bucket/a/") == "s3://bucket/a"
-    assert spark_path("/a/b c") == "file:///a/b c"
-    assert spark_path("s3://key:secret@bucket/a?region=x") == "s3a://bucket/a"
-    with pytest.raises(ControlError, match="a character of"):
-        spark_path("/a/b*")
-    assert spark_path("s3://bucket/a") == "s3a://bucket/a"
-    assert spark_path("hdfs://host/a") == "hdfs://host/a"
-    assert without_secrets("s3://key:secret@bucket/a?x=secret") == "s3://bucket/a"
-    assert without_secrets("/a/b") == "/a/b"
-    with pytest.raises(ControlError, match="nosuch://") as caught:
-        open_files("nosuch://user:secret@host/a")
-    assert "secret" not in str(caught.value)
-
-
-def test_exports_have_no_paths_in_their_names() -> None:
-    directory = Directory("memory", MemoryFiles())
-    for name in ("../version", "a/b", "x" * 64, ""):
-        with pytest.raises(ControlError, match="not the name"):
-            directory.exported(name)

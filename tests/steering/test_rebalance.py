@@ -457,7 +457,7 @@ def test_a_skewed_load_is_evened_out_and_no_row_is_lost(seed: int) -> None:
     samples = [dict(map(_busy, one["units"])) for one in live.directory.status()["samples"]]
     assert _imbalance(samples[:5]) > 1.5
     assert _imbalance(samples[-10:]) < 1.25
-    changes = {one.note.change: one.note for one in live.directory.history() if one.note.change}
+    changes = {one.note.change: one.note for one in live.loop.tables.history() if one.note.change}
     assert len(changes) >= 3
     assert {note.by for note in changes.values()} == {"rebalance"}
     assert {note.what["kind"] for note in changes.values()} == {"moves"}
@@ -566,7 +566,7 @@ def test_beside_two_phase_scaling_and_changes_by_hand() -> None:
         if number == 30:
             live.ask(Scale(units=4, drain="move"))
         found.extend(rows_in(live.batch(step)))
-    notes = {one.note.change: one.note for one in live.directory.history() if one.note.change}
+    notes = {one.note.change: one.note for one in live.loop.tables.history() if one.note.change}
     assert {note.by for note in notes.values()} == {"rebalance", "two-phase scaling", "hand"}
     expected = expected_rows("r.k = s.k", script, within="12 seconds", time=TIME)
     assert multiset(found) == multiset(expected)

@@ -241,7 +241,6 @@ class Control:
     def __init__(self, path: str) -> None:
         self._directory = Directory(full_path(path))
         self._directory.require()
-        self._tree = self._directory.tree()
 
     @property
     def path(self) -> str:
@@ -250,10 +249,10 @@ class Control:
 
     def status(self) -> Status:
         """Version, units, groups, and how far a change has drained."""
-        directory, tree = self._directory, self._tree
-        directory.forget_tables()
-        known, version = directory.require(), directory.current()
-        told = directory.status()
+        directory = self._directory
+        join = directory.require()
+        tree, version = join.tree, directory.tables(join.control).current()
+        told, problem = _reported(directory)
         at = told.get("at")
         return Status(
             path=directory.name,
@@ -262,14 +261,14 @@ class Control:
             change=version.note.change,
             by=version.note.by,
             why=version.note.why,
-            max_units=known.max_units,
+            max_units=directory.max_units(join),
             streams=tuple(_places(version, tree)),
             draining=tuple(_draining(version, tree, told)),
             waiting=len(directory.files.names("requests")),
             batch=told.get("batch"),
             at=None if at is None else _instant(at),
             confirmed=told.get("confirmed", -1) >= version.version,
-            problem=str(told.get("problem", "")),
+            problem=problem,
             samples=tuple(map(_sample, told.get("samples", []))),
             hot=split_keys(version),
             balance=worst_balance(told.get("hot", [])) if split_keys(version) else None,
@@ -330,7 +329,7 @@ class Control:
         that of `scale`. With `hot_keys="auto"` the join goes on to decide by itself, and a key that
         is not frequent cools again.
         """
-        code = key_code(self._tree, key, stream, join)
+        code = key_code(self._directory.require().tree, key, stream, join)
         wish = {"stream": stream, "key": code, "units": units, "join": join, "shown": str(key)}
         self._ask({"kind": "heat", "keys": [wish], "cool": []}, "", wait)
 
@@ -360,9 +359,10 @@ class Control:
     def history(self) -> History:
         """Every change: who asked for it and why, when, and how long it took to drain."""
         found: dict[int, list[Version]] = {}
-        for version in self._directory.history():
+        join = self._directory.require()
+        for version in self._directory.tables(join.control).history():
             found.setdefault(version.note.change, []).append(version)
-        return History(_change(some, self._tree) for some in found.values())
+        return History(_change(some, join.tree) for some in found.values())
 
     def _ask(self, raw: dict[str, Any], why: str, wait: float | None) -> int:
         try:
@@ -410,6 +410,19 @@ def running_plan(plan: Plan, path: str | None) -> Plan:
         return plan
     found = hot_text.decisions(status.hot, status.balance, status.batch)
     return replace(plan, decisions=(*plan.decisions, *found))
+
+
+def _reported(directory: Directory) -> tuple[dict[str, Any], str]:
+    """Return the last status of the units, and what is in the way, in words."""
+    try:
+        status = directory.status()
+        problem = str(status.get("problem", ""))
+    except ControlError as error:
+        status, problem = {}, f"{error.what}: {error.detail.strip()}"
+    aside = directory.put_aside()
+    if aside and not problem:
+        problem = f"damaged files were put aside: {', '.join(aside)[:500]}"
+    return status, problem
 
 
 def _accepted(answer: Answer) -> int:

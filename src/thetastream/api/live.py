@@ -22,15 +22,14 @@ from thetastream.api.wires import site_loads
 from thetastream.errors import OptionError
 from thetastream.options import JoinOptions
 from thetastream.spec import JoinTree, LiveSpec, SketchOptions
-from thetastream.steering.directory import opened
+from thetastream.steering.directory import ControlledJoin, Directory, opened
 from thetastream.steering.files import full_path
 from thetastream.steering.hotkeys import HotKeys
-from thetastream.steering.lease import ManagedError
 from thetastream.steering.loop import Loop, Progress, reports_of
 from thetastream.steering.policy import Policy, Verdict
 
 _LOOPS: dict[str, Loop] = {}
-"""The loops of this process, by the paths of their control directories."""
+"""The loops of this process, by the ids of their tables."""
 _LISTENERS: WeakKeyDictionary[SparkSession, _Listener] = WeakKeyDictionary()
 """What hears of the batches of a session."""
 _LOCK = threading.Lock()
@@ -64,14 +63,15 @@ def go_live(spark: SparkSession, tree: JoinTree, path: str, options: JoinOptions
             hint=f"give at least {used}, or fewer units",
         )
     directory = opened(path)
-    directory.forget_tables()
-    known = directory.open(tree, most, time.time())
-    loop = loop_of(path)
-    _recover(loop)
+    join = directory.open(tree, most, time.time())
+    loop = _loop(directory, join)
+    refused = loop.recover()
+    if refused is not None:
+        warn(f"{refused.what}; the version before it is used", hint=refused.hint)
     _check_apart(loop, tree)
     loop.use_own(HotKeys() if options.hot_keys == "auto" else None)
     if max_units is not None:
-        directory.allow(max_units)
+        directory.allow(join, max_units)
     if most > partitions:
         warn(
             f"{most} units share {partitions} tasks: a join with more units than the shuffle has"
@@ -79,11 +79,11 @@ def go_live(spark: SparkSession, tree: JoinTree, path: str, options: JoinOptions
             hint=f'before the query starts for the first time, spark.conf.set("spark.sql.shuffle'
             f'.partitions", "{most}")',
         )
-    _listen(spark, path, known.control)
+    _listen(spark, loop)
     # Workers that have read tables for an earlier query read them again.
     token = uuid.uuid4().hex
     sketch = None if options.hot_keys == "off" else options.sketch or SketchOptions()
-    live = LiveSpec(path=path, control=known.control, join=0, token=token, sketch=sketch)
+    live = LiveSpec(path=path, control=join.control, join=0, token=token, sketch=sketch)
     steps = tuple(
         replace(step, live=replace(live, join=number)) for number, step in enumerate(tree.steps)
     )
@@ -92,7 +92,7 @@ def go_live(spark: SparkSession, tree: JoinTree, path: str, options: JoinOptions
 
 def _check_apart(loop: Loop, tree: JoinTree) -> None:
     """Refuse to follow hot values with tables that have no units for them."""
-    tables = loop.directory.version(loop.directory.number()).joins
+    tables = loop.tables.current().joins
     for table, step in zip(tables, tree.steps, strict=True):
         if step.routing.hot_units and not table.made.hot_units:
             raise OptionError(
@@ -104,37 +104,21 @@ def _check_apart(loop: Loop, tree: JoinTree) -> None:
             )
 
 
-def _recover(loop: Loop) -> None:
-    """Leave out a version that is damaged; not while another process manages the directory."""
-    try:
-        refused = loop.recover()
-    except ManagedError:
-        return
-    if refused is not None:
-        warn(f"{refused.what}; the version before it is used", hint=refused.hint)
-
-
-def loop_of(path: str) -> Loop:
-    """The loop of a control directory in this process."""
-    directory = opened(path)
-    control = directory.require().control
+def _loop(directory: Directory, join: ControlledJoin) -> Loop:
+    """Return this process's loop for a join and its control directory."""
     with _LOCK:
-        # Another directory may have taken the place of one that was deleted.
-        if path not in _LOOPS or _LOOPS[path].control != control:
-            _LOOPS[path] = Loop(directory, directory.tree())
-        return _LOOPS[path]
+        return _LOOPS.setdefault(join.control, Loop(directory, join))
 
 
-def _listen(spark: SparkSession, path: str, control: str) -> None:
+def _listen(spark: SparkSession, loop: Loop) -> None:
     """Hear of the batches of a session's queries, with one listener however many there are."""
-    loop = loop_of(path)
     with _LOCK:
         known = _LISTENERS.get(spark)
         if known is not None:
-            known.loops[control] = loop
+            known.loops[loop.control] = loop
             return
         listener = _LISTENERS[spark] = _Listener()
-        listener.loops[control] = loop
+        listener.loops[loop.control] = loop
     spark.streams.addListener(listener)
 
 
@@ -143,7 +127,7 @@ class _Listener(Listener):
 
     def __init__(self) -> None:
         self.loops: dict[str, Loop] = {}
-        """By the names of their control directories."""
+        """By the ids of their tables."""
         self._of: dict[str, set[str]] = {}
         """The control directories of each query."""
 
@@ -228,9 +212,10 @@ def manage(query: StreamingQuery, path: str, policies: Iterable[Policy]) -> Mana
             raise OptionError(
                 f"{policy!r} is not a policy", hint="a policy has name, every and decide(...)"
             )
-    loop = loop_of(path)
+    directory = opened(path)
+    loop = _loop(directory, directory.require())
     spark = getattr(query, "_session", None) or SparkSession.getActiveSession()
     loop.add(chosen)
     if spark is not None:
-        _listen(spark, path, loop.directory.require().control)
+        _listen(spark, loop)
     return Manager(loop, chosen)

@@ -95,9 +95,7 @@ class Prepared:
         """Refuse a control directory of another query; one that does not exist is not made."""
         if self.job.join.control is None:
             return
-        directory = Directory(full_path(self.job.join.control))
-        if directory.belongs() is not None:
-            directory.open(self.plan.tree, 1, 0.0)
+        Directory(full_path(self.job.join.control)).check(self.plan.tree)
 
     def manage(self, query: StreamingQuery) -> ts.Manager | None:
         """Let the job's policies change the query's routing, if it has any."""

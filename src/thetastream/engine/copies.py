@@ -8,17 +8,17 @@ export has each tuple once.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from thetastream import arrow
+from thetastream.engine.exports import export, read_export
 from thetastream.engine.indexes import UnitIndexes
 from thetastream.engine.manifest import HeldKey, Manifest
 from thetastream.engine.protocol import Export, Instruction, KeyNews, Report, StateReader
-from thetastream.errors import ControlError, CorruptRunError
+from thetastream.errors import ControlError
 from thetastream.index.encoding import Bools, Int64s
 from thetastream.index.part import Part, PartMeta, Tuples, bundled
 from thetastream.index.protocol import TupleIndex
@@ -115,9 +115,8 @@ class HotCopies:
         found = (_having(space.load(meta), key, one.key) for meta in _near(index, key, one.key))
         for some in bundled(tuples for tuples in found if len(tuples)):
             for start, stop in arrow.stretches(some.batch, PART_BYTES):
-                data = arrow.to_bytes(some.batch.slice(start, stop - start), compress=True)
-                name = hashlib.sha256(data).hexdigest()
-                yield Export(name, data), CopyFile(name, stop - start, data.size)
+                file = export(some.batch.slice(start, stop - start), self._table.version)
+                yield file, CopyFile(file.name, stop - start, file.data.size)
 
     def _take(self, indexes: UnitIndexes, reader: StateReader) -> Iterator[Instruction]:
         """Take in what was there before copies were made."""
@@ -127,7 +126,7 @@ class HotCopies:
                 continue
             index, space = indexes.store_of(one.copied)
             for file in one.files:
-                index.add(_read(file, index, reader), space)
+                index.add(read_export(file.name, index, reader), space)
                 yield from indexes.written()
             self._manifest.held[key] = replace(known, full=True)
 
@@ -230,14 +229,3 @@ def _having(part: object, key: int, code: int) -> Tuples:
     if not isinstance(part, Part):
         raise TypeError("only tuples are copied")
     return part.take(np.flatnonzero(part.keys[key] == code))
-
-
-def _read(file: CopyFile, index: TupleIndex, reader: StateReader) -> Part:
-    data = reader.exported(file.name)
-    if hashlib.sha256(data).hexdigest() != file.name:
-        raise CorruptRunError(
-            f"exported tuples of {index.what} are damaged",
-            detail=f"  file {file.name}",
-            hint="put back the control directory and the checkpoint of the same time",
-        )
-    return index.decode(data)

@@ -24,12 +24,10 @@ from thetastream.runtime import shipped
 from thetastream.runtime.results import PACKS, PASSED, REPORT, Results
 from thetastream.spec import (
     NEWEST,
-    TABLE_VERSION,
     Clock,
     Fold,
     JoinSpec,
     JoinTree,
-    LiveSpec,
     Step,
     StreamSpec,
     Value,
@@ -39,8 +37,6 @@ from thetastream.spec import (
     result_column,
 )
 from thetastream.spec.codec import to_json
-from thetastream.steering.directory import VERSIONS
-from thetastream.steering.files import spark_path
 from thetastream.version import VERSION
 
 OBSERVATION = "thetastream"
@@ -88,14 +84,11 @@ def _join(
     spec = replace(step.spec, streams=_with_delays(step.spec.streams, inputs))
     text = to_json(replace(step, spec=spec))
     derived = [derive(stream, frame) for stream, frame in zip(spec.streams, inputs, strict=True)]
-    routed = derived
-    if step.live is not None:
-        routed = [_with_version(frame, step.live) for frame in derived]
-    packs = _union(
-        frame.mapInArrow(shipped.router(text, stream, VERSION), PACKS)
-        for stream, frame in enumerate(routed)
-    )
     streaming = any(frame.isStreaming for frame in inputs)
+    packs = _union(
+        frame.mapInArrow(shipped.router(text, stream, VERSION, streaming=streaming), PACKS)
+        for stream, frame in enumerate(derived)
+    )
     goes_by = clock if streaming else Clock.NONE
     results = Results(_result_type(spec, derived))
     for stage in spec.stages:
@@ -156,21 +149,6 @@ def derive(described: StreamSpec, frame: DataFrame) -> DataFrame:
         if key.column is None
     ]
     return frame.select(*columns, *keys)
-
-
-def _with_version(frame: DataFrame, live: LiveSpec) -> DataFrame:
-    """The rows with the version of the routing table that is in use when their batch begins.
-
-    Spark evaluates it once for each batch, before any task: a task that runs again routes its rows
-    as it did before, although another version may be in use by then.
-    """
-    paths = [f"{spark_path(live.path)}/{name}" for name in VERSIONS]
-    # Without the files the version is NULL, and the router says what is missing.
-    reader = frame.sparkSession.read.option("ignoreMissingFiles", "true")
-    # In one partition: a maximum over several takes a shuffle.
-    text = reader.schema("value string").text(paths).coalesce(1)
-    version = text.agg(F.max("value").cast("bigint")).scalar()
-    return frame.withColumn(TABLE_VERSION, version)
 
 
 def _own(name: str) -> Column:

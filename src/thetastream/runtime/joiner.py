@@ -168,7 +168,7 @@ class Joiner:
         forwarded: list[bytes] = []
         seen: dict[int, int] = {}
         for row in (row for frame in frames for row in frame.itertuples(index=False)):
-            if row.kind in (Kind.TUPLES, Kind.HEARTBEAT) and row.version != wire.UNKNOWN:
+            if row.kind in (Kind.TUPLES, Kind.HEARTBEAT):
                 # Of rows for a later stage, too: every router has sent something.
                 self._note(seen, int(row.version), int(row.digest))
             if row.stage > self._stage.number:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 
 import pyarrow as pa
 
 from thetastream import arrow
-from thetastream.spec import TABLE_VERSION, JoinSpec
+from thetastream.spec import JoinSpec
 from thetastream.steering.tables import Tables
 from thetastream.topology import wire
 from thetastream.topology.dispatch import Dispatcher
@@ -26,32 +25,20 @@ MOST_BYTES = 16 * PACK_BYTES
 
 
 def route(
-    spec: JoinSpec, tables: Tables, stream: int, batches: Iterator[pa.RecordBatch]
+    spec: JoinSpec,
+    tables: Tables,
+    stream: int,
+    batches: Iterator[pa.RecordBatch],
+    number: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Packs for the units from the stream's batches, then a heartbeat for units without one.
+    """Yield packs for the units from a task's rows, then a heartbeat for units without one.
 
-    Of a live table, rows bring the version to go by: all tasks of a batch get the same, and a task
-    that runs again gets it again.
+    `number` is that of the micro-batch: with a live table all of its tasks, and tasks that run
+    again, route by one version.
     """
-    some = (batch for batch in batches if batch.num_rows)
-    first = next(some, None)
-    if first is None:
-        # Nothing says which version: what follows from it must not depend on it.
-        table = tables.newest()
-        version = table.version if table.live is None else wire.UNKNOWN
-        beats = (
-            wire.row(0, unit, Kind.HEARTBEAT, stream=stream, version=version)
-            for unit in table.active(0)
-        )
-        return wire.batches(beats)
-    given = chain([first], some)
-    if TABLE_VERSION not in first.schema.names:
-        return wire.batches(_rows(spec, tables.newest(), stream, given))
-    version = first.column(TABLE_VERSION)[0].as_py()
-    if version is None:
-        raise tables.gone()
-    plain = (batch.drop_columns([TABLE_VERSION]) for batch in given)
-    return wire.batches(_rows(spec, tables.at(version), stream, plain))
+    table = tables.of_batch(number)
+    rows = (batch for batch in batches if batch.num_rows)
+    return wire.batches(_rows(spec, table, stream, rows))
 
 
 def _rows(

@@ -17,23 +17,25 @@ States = tuple[Any, Any]
 """A unit's manifest and its parts in Spark's state."""
 
 
-def router(step: str, stream: int, version: str) -> Callable[[Batches], Batches]:
+def router(
+    step: str, stream: int, version: str, *, streaming: bool
+) -> Callable[[Batches], Batches]:
     """The function for `mapInArrow` before the shuffle; `step` is the join and its size."""
     check = _checker(version)
 
     def route_packs(batches: Batches) -> Batches:
         check()
-        from pyspark import TaskContext
-
         from thetastream.runtime.router import route
+        from thetastream.runtime.task import micro_batch
         from thetastream.runtime.worker_gc import freeze_loaded_modules
         from thetastream.spec.tree import read_step
         from thetastream.steering.tables import tables_of
 
-        join, query = read_step(step), None
-        if join.live is not None and (context := TaskContext.get()) is not None:
-            query = context.getLocalProperty("sql.streaming.queryId")
-        yield from route(join.spec, tables_of(join, query or ""), stream, batches)
+        join = read_step(step)
+        query, number = "", None
+        if join.live is not None and streaming:
+            query, number = micro_batch()
+        yield from route(join.spec, tables_of(join, query), stream, batches, number)
         freeze_loaded_modules()
 
     return route_packs

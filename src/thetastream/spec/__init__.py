@@ -8,7 +8,6 @@ from thetastream.spec.clock import Clock, clock_of
 from thetastream.spec.codec import digest
 from thetastream.spec.columns import (
     NEWEST,
-    TABLE_VERSION,
     carried_column,
     derived_key,
     group_column,
@@ -55,7 +54,6 @@ __all__ = [
     "HOT_GROUPS",
     "NEWEST",
     "SKETCH_ROWS",
-    "TABLE_VERSION",
     "Arithmetic",
     "Bound",
     "Clock",

@@ -10,9 +10,6 @@ from __future__ import annotations
 NEWEST = "newest"
 """The time of a result's newest member; in a view the last microsecond of its slice."""
 
-TABLE_VERSION = "v"
-"""The version of a live routing table by which a row is to be routed."""
-
 
 def carried_column(number: int) -> str:
     """The name of a column that results carry, in a stream's rows."""

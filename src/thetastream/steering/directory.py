@@ -1,18 +1,17 @@
-"""A control directory: the versions of a query's routing tables, and what is asked of them.
+"""A control directory: the routing tables of a query, and the requests to change them.
 
-    control.json          what it belongs to
-    joins.json            the joins whose tables it has
-    version-0, version-1  the number of the version in use is the larger one of both
-    tables/00000007.json  one version; never changed, checksummed
-    requests/, answers/   changes that were asked for, and what became of them
-    exports/              tuples on their way from one unit to another
-    status.json           what the units reported last, for people
-    lease.json            who may publish
+    control.json         the directory's own id and format
+    joins/CONTROL.json   a join that was built with the directory
+    query.json           the query and the join that it belongs to, from the first batch on
+    tables/, batches/    versions of the tables, and which batch used which (`table_log`)
+    exports/             tuples on their way from one unit to another
+    requests/, answers/  changes that were requested, and their outcomes
+    status.json          the units' last reports, for people
+    damaged/             files that could not be read and were put aside
 
-Whoever may publish writes a table first and its number last, into the file that has the older one:
-not every file system replaces a file in one step, and so the other one can be read all the time.
-Spark reads both once for each batch and hands the number to all routers, so that a task that runs
-again routes as it did before.
+What routing depends on is created once and never changed, so that no process can take anything back
+that another one relies on. A program may build several joins with one directory; the first batch
+that runs claims it for its query, and every other one is refused.
 """
 
 from __future__ import annotations
@@ -20,49 +19,47 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import count
 from typing import Any
 
 from thetastream.errors import ControlError, ThetastreamError
-from thetastream.spec import GROUPS, JoinTree
-from thetastream.spec.codec import from_json, read, to_json
+from thetastream.spec import JoinTree
+from thetastream.spec.codec import digest, read
 from thetastream.steering.edits import Edit, edit_from_json, edit_to_json
-from thetastream.steering.files import Files, open_files, without_secrets
-from thetastream.steering.version import Version, first_version
+from thetastream.steering.files import ASIDE, Files, open_files, without_secrets
+from thetastream.steering.table_log import LARGEST, TableLog
+from thetastream.steering.version import first_version
 
-FORMAT = 1
-VERSIONS = ("version-0", "version-1")
-DIGITS = 19
-"""Digits of the number in that file."""
-KEPT_TABLES = 16
-"""Versions that a process keeps in memory."""
+FORMAT = 2
 KEPT_ANSWERS = 100
-LARGEST = 64 * 1024**2
-"""Bytes of a text in the directory, at most: more than any that was written here."""
 _ORDER = count()
-_EXPORT = re.compile(r"[0-9a-f]{64}")
+_EXPORT = re.compile(r"(\d{8,18})-[0-9a-f]{64}", re.ASCII)
 _REQUEST = re.compile(r"[0-9a-f]{8,64}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Belongs:
-    """What a control directory belongs to."""
+class ControlledJoin:
+    """A join that was built with a control directory."""
 
-    format: int
     control: str
-    """Its own name, which no other one has."""
+    """The id of its tables: no other directory, and no other join, has it."""
     fingerprint: dict[str, str]
-    """The query's, so that no other one uses it."""
-    streams: tuple[str, ...]
     max_units: int
-    groups: int
-    query: str = ""
-    """Spark's name of the query, once it has run."""
+    at: float
+    """When it was built, in seconds since 1970."""
+    tree: JoinTree
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """The query that a control directory belongs to."""
+
+    query: str
+    """Spark's id of the query."""
+    control: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +75,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What became of a request."""
+    """The outcome of a request."""
 
     request: str
     state: str
@@ -96,103 +93,121 @@ class Directory:
         self.name = without_secrets(path)
         """The path as it is shown to people."""
         self.files = open_files(path) if files is None else files
-        self._known: OrderedDict[int, Version] = OrderedDict()
 
-    # -- what it belongs to -----------------------------------------------------------------------
+    # -- the join and the query that it belongs to ------------------------------------------------
 
-    def belongs(self) -> Belongs | None:
-        """What it belongs to; None if it is not one yet."""
-        raw = self._json("control.json")
-        if raw is None:
+    def belongs(self) -> ControlledJoin | None:
+        """Return the join that claimed the directory, else the one built last, else None."""
+        if self._identity() is None:
             return None
-        if raw.get("format") != FORMAT:
-            raise self._unreadable(f"it has format {raw.get('format')}; this release has {FORMAT}")
-        try:
-            return read(Belongs, raw)
-        except (TypeError, ValueError, LookupError) as error:
-            raise self._unreadable(f"{type(error).__name__}: {error}") from error
+        claim = self.claim()
+        if claim is not None:
+            return self.join(claim.control)
+        names = self.files.names("joins")
+        joins = [self.join(name.removesuffix(".json")) for name in names if name.endswith(".json")]
+        return max(joins, key=lambda join: join.at, default=None)
 
-    def require(self) -> Belongs:
-        """What it belongs to; refused if it is none."""
-        found = self.belongs()
-        if found is None:
+    def require(self) -> ControlledJoin:
+        """Return the same; refused if there is none."""
+        join = self.belongs()
+        if join is None:
             raise ControlError(
                 f"{self.name} is not a control directory",
                 detail="  it has no control.json",
                 hint="give the path of JoinOptions(control=...); if the directory was deleted, put"
                 " it back, or start with a new checkpoint location",
             )
-        return found
+        return join
 
-    def open(self, tree: JoinTree, max_units: int, at: float) -> Belongs:
-        """Begin to use it for a query: make it, or check that it is that query's."""
-        fingerprint = tree.fingerprint()
-        known = self.belongs()
-        if known is None and self.files.names("tables"):
-            raise self._unreadable("it has tables, and no control.json")
-        if known is None:
-            control = secrets.token_hex(8)
-            first = first_version(control, tree, max_units, at)
-            self.files.write("joins.json", to_json(tree).encode())
-            self.files.write(_table_name(0), first.to_text().encode())
-            self._set_version(0)
-            known = Belongs(
-                format=FORMAT,
-                control=control,
-                fingerprint=fingerprint,
-                streams=tuple(
-                    stream.name
-                    for step in tree.steps
-                    for stream in step.spec.streams
-                    if not stream.is_join_result
-                ),
-                max_units=max_units,
-                groups=GROUPS,
-            )
-            self.files.write("control.json", _text(known))
-            return known
+    def join(self, control: str) -> ControlledJoin:
+        """Return the join whose tables have this id."""
+        raw = self._json(f"joins/{control}.json")
+        if raw is None:
+            raise self._unreadable(f"joins/{control}.json is missing")
+        try:
+            return read(ControlledJoin, raw)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise self._unreadable(f"joins/{control}.json: {type(error).__name__}") from error
+
+    def open(self, tree: JoinTree, max_units: int, at: float) -> ControlledJoin:
+        """Return the join as the directory has it; a new one is entered, another's is refused."""
+        identity = self._make_identity()
+        self.check(tree)
+        claim = self.claim()
+        if claim is not None:
+            return self.join(claim.control)
+        join = ControlledJoin(
+            control=digest([identity, asdict(tree)]),
+            fingerprint=tree.fingerprint(),
+            max_units=max_units,
+            at=at,
+            tree=tree,
+        )
+        self.files.create(f"joins/{join.control}.json", _text(join))
+        join = self.join(join.control)
+        first = first_version(join.control, tree, join.max_units, join.at)
+        self.tables(join.control).begin(first)
+        return join
+
+    def check(self, tree: JoinTree) -> None:
+        """Refuse the join if the directory belongs to another one."""
+        claim = self.claim()
+        if claim is None:
+            return
+        fingerprint, known = tree.fingerprint(), self.join(claim.control).fingerprint
         changed = [
             name
-            for name in dict.fromkeys((*fingerprint, *known.fingerprint))
-            if fingerprint.get(name) != known.fingerprint.get(name)
+            for name in dict.fromkeys((*fingerprint, *known))
+            if fingerprint.get(name) != known.get(name)
         ]
-        if changed and not known.query and self.number() == 0:
-            # Made for a join that never ran: a program that is still being written.
-            for name in self.files.names("tables"):
-                self.files.remove(f"tables/{name}")
-            self.files.remove("control.json")
-            self.forget_tables()
-            return self.open(tree, max_units, at)
         if changed:
             raise ControlError(
                 f"the control directory {self.name} belongs to another query:"
                 f" {', '.join(changed)} differs",
                 detail="\n".join(
-                    f"  {name}: was {known.fingerprint.get(name, 'not known')}, is"
+                    f"  {name}: was {known.get(name, 'not known')}, is"
                     f" {fingerprint.get(name, 'not known')}"
                     for name in changed
                 ),
                 hint="give each query a directory of its own",
             )
-        return known
 
-    def tree(self) -> JoinTree:
-        """The joins whose tables it has."""
-        self.require()
-        data = self.files.read("joins.json")
+    def claim(self) -> Claim | None:
+        """Return the query that the directory belongs to; None before its first batch."""
+        raw = self._json("query.json")
         try:
-            return from_json(JoinTree, _decoded(data or b""))
-        except (TypeError, ValueError, LookupError, AttributeError) as error:
-            raise self._unreadable(f"joins.json: {type(error).__name__}") from error
+            return None if raw is None else read(Claim, raw)
+        except (TypeError, ValueError, LookupError) as error:
+            raise self._unreadable(f"query.json: {type(error).__name__}") from error
 
-    def allow(self, max_units: int) -> None:
-        """So many units from now on; not fewer than there are."""
-        known = self.require()
-        if known.max_units == max_units:
+    def claim_for(self, query: str, control: str) -> None:
+        """Let the directory belong to a query and its join; refused if it is another one's."""
+        wanted = Claim(query=query, control=control)
+        owner = self.claim()
+        if owner is None:
+            self.files.create("query.json", _text(wanted))
+            owner = self.claim()
+        if owner != wanted:
+            claimed = "nobody" if owner is None else owner.query
+            raise ControlError(
+                f"the control directory {self.name} is in use by another query",
+                detail=f"  it belongs to the query {claimed}; this one is {query}",
+                hint="give each query, and each new checkpoint, a control directory of its own",
+            )
+
+    def max_units(self, join: ControlledJoin) -> int:
+        """Return the largest number of units that changes may lead to."""
+        raw = self._json("max_units.json") or {}
+        limit = raw.get(join.control)
+        return limit if isinstance(limit, int) else join.max_units
+
+    def allow(self, join: ControlledJoin, max_units: int) -> None:
+        """Set that number, which is not below the units in use."""
+        if self.max_units(join) == max_units:
             return
         active = 1 + max(
             max(table.active(stage))
-            for table in self.current().joins
+            for table in self.tables(join.control).current().joins
             for stage in range(len(table.stages))
         )
         if active > max_units:
@@ -200,104 +215,33 @@ class Directory:
                 f"max_units={max_units} is fewer than the {active} units that are in use",
                 hint=f"give at least {active}, or scale in first",
             )
-        self.files.write(
-            "control.json", _text(Belongs(**{**known.__dict__, "max_units": max_units}))
-        )
+        self.files.write("max_units.json", json.dumps({join.control: max_units}).encode())
 
-    def bind(self, query: str) -> None:
-        """It is this query's from now on."""
-        known = self.require()
-        if known.query != query:
-            self.files.write("control.json", _text(Belongs(**{**known.__dict__, "query": query})))
+    def tables(self, control: str) -> TableLog:
+        """Return the versions of a join's tables."""
+        return TableLog(self.files, control, self.name)
 
-    # -- versions ---------------------------------------------------------------------------------
+    def _identity(self) -> str | None:
+        raw = self._json("control.json")
+        if raw is None:
+            if self.files.names("tables"):
+                raise self._unreadable("it has tables, and no control.json")
+            return None
+        if raw.get("format") != FORMAT:
+            raise self._unreadable(f"it has format {raw.get('format')}; this release has {FORMAT}")
+        return str(raw.get("id"))
 
-    def number(self) -> int:
-        """The number of the version in use."""
-        found = []
-        for name in VERSIONS:
-            # One of them may be about to be written.
-            with suppress(ValueError):
-                found.append(int(self.files.read(name) or b""))
-        if not found:
-            raise self.gone()
-        return max(found)
-
-    def gone(self) -> ControlError:
-        """The error for a directory that says nothing of the version in use."""
-        return ControlError(
-            f"the control directory {self.name} has no version in use",
-            hint="put the directory back as it was; without it, start with a new checkpoint"
-            " location and a new control directory",
-        )
-
-    def current(self) -> Version:
-        """The version in use."""
-        return self.version(self.number())
-
-    def version(self, number: int) -> Version:
-        """A version, as it was written."""
-        if number not in self._known:
-            self._known[number] = self._read(number)
-            while len(self._known) > KEPT_TABLES:
-                self._known.popitem(last=False)
-        return self._known[number]
-
-    def fall_back(self, number: int) -> None:
-        """Use an earlier version than the one in use."""
-        for name in VERSIONS:
-            self.files.remove(name)
-        self._set_version(number)
-
-    def forget_tables(self) -> None:
-        """Read tables again: the directory may be another one than before."""
-        self._known.clear()
-
-    def _read(self, version: int) -> Version:
-        name = _table_name(version)
-        data = self.files.read(name)
-        if data is None:
-            raise ControlError(
-                f"the control directory {self.name} has no {name}", hint="put the file back"
-            )
-        found = Version.from_text(_decoded(data), f"{self.name}/{name}")
-        if found.version != version:
-            raise ControlError(
-                f"a routing table is refused: {self.name}/{name}",
-                detail=f"  it is version {found.version}",
-                hint="put back the file as it was written",
-            )
-        return found
-
-    def publish(self, version: Version) -> None:
-        """Let a version be the one in use."""
-        current = self.current()
-        if (version.version, version.previous) != (current.version + 1, current.digest):
-            raise ControlError(
-                f"version {version.version} does not follow the one in use, {current.version}",
-                hint="somebody else has published; read the directory again",
-            )
-        # Perhaps in the place of one whose writer ended before it was in use.
-        self.files.write(_table_name(version.version), version.to_text().encode())
-        self._set_version(version.version)
-
-    def history(self) -> Iterator[Version]:
-        """All versions up to the one in use, oldest first; those that cannot be read are left
-        out."""
-        last = self.number()
-        for name in self.files.names("tables"):
-            data = self.files.read(f"tables/{name}")
-            try:
-                found = Version.from_text(_decoded(data or b""), name)
-            except ControlError:
-                continue
-            if found.version <= last:
-                yield found
+    def _make_identity(self) -> str:
+        if (identity := self._identity()) is not None:
+            return identity
+        made = {"format": FORMAT, "id": secrets.token_hex(8)}
+        self.files.create("control.json", json.dumps(made).encode())
+        return self._make_identity()
 
     # -- requests ---------------------------------------------------------------------------------
 
     def ask(self, edit: Edit, *, by: str, why: str, at: float) -> str:
-        """Write a request; its name."""
+        """Write a request; return its id."""
         self.require()
         # In the order in which they were made, also within a millisecond.
         name = f"{int(at * 1000):013x}{next(_ORDER) % 0x10000:04x}{secrets.token_hex(4)}"
@@ -306,11 +250,17 @@ class Directory:
         return name
 
     def requests(self) -> Iterator[Request | Answer]:
-        """What was asked for and not answered, oldest first; a request that makes no sense comes
-        as its refusal."""
-        for name in self.files.names("requests"):
+        """Yield the requests that are not answered, oldest first.
+
+        One that makes no sense comes as its refusal; what is no file at all is put aside.
+        """
+        for name in self._request_names():
             request = name.removesuffix(".json")
             if not _REQUEST.fullmatch(request):
+                continue
+            if self.files.read(f"answers/{request}.json") is not None:
+                # Whoever answered it ended before the request was removed.
+                self.files.remove(f"requests/{name}")
                 continue
             try:
                 raw = self._json(f"requests/{name}") or {}
@@ -321,23 +271,47 @@ class Directory:
                     why=str(raw["why"])[:1000],
                     edit=edit_from_json(raw["edit"]),
                 )
+            except (IsADirectoryError, NotADirectoryError):
+                self.files.put_aside(f"requests/{name}")
             except ThetastreamError as error:
                 yield Answer(request=request, state="refused", what=error.what, hint=error.hint)
+            except OSError:
+                raise
             except Exception as error:  # whatever somebody has put there
                 what = f"no request: {type(error).__name__}"
                 yield Answer(request=request, state="refused", what=what)
 
+    def _request_names(self) -> list[str]:
+        try:
+            return self.files.names("requests")
+        except NotADirectoryError:
+            self.files.put_aside("requests")
+            return []
+
     def answer(self, answer: Answer) -> None:
-        """Say what became of a request."""
-        self.files.write(f"answers/{answer.request}.json", _text(answer))
+        """Record the outcome of a request.
+
+        A refusal never replaces another process's answer: its author may have been paused while the
+        request was carried out.
+        """
+        name = f"answers/{answer.request}.json"
+        if answer.state in ("refused", "nothing"):
+            self.files.create(name, _text(answer))
+        else:
+            self.files.write(name, _text(answer))
         self.files.remove(f"requests/{answer.request}.json")
 
     def answered(self, request: str) -> Answer | None:
-        """What became of a request; None if nothing is known yet."""
+        """Return the outcome of a request; None if there is none yet."""
         raw = self._json(f"answers/{request}.json")
         return None if raw is None else read(Answer, raw)
 
-    # -- the rest ---------------------------------------------------------------------------------
+    def clear_answers(self) -> None:
+        """Keep only the last answers, for which somebody may still wait."""
+        for name in self.files.names("answers")[:-KEPT_ANSWERS]:
+            self.files.remove(f"answers/{name}")
+
+    # -- tuples on their way ----------------------------------------------------------------------
 
     def export(self, name: str, data: memoryview) -> None:
         """Keep tuples for another unit."""
@@ -345,7 +319,7 @@ class Directory:
         self.files.write(f"exports/{name}", data)
 
     def exported(self, name: str) -> bytes:
-        """Tuples that a unit has exported."""
+        """Return tuples that a unit has exported."""
         _check_export(name)
         data = self.files.read(f"exports/{name}")
         if data is None:
@@ -355,38 +329,45 @@ class Directory:
             )
         return data
 
-    def clear_exports(self) -> None:
-        """Nobody needs what was exported any more."""
-        for name in self.files.names("exports"):
-            self.files.remove(f"exports/{name}")
+    def clear_exports(self, version: int) -> None:
+        """Remove what was exported up to a version, after which nobody needs it.
 
-    def clear_answers(self) -> None:
-        """Only the last answers may still be waited for."""
-        for name in self.files.names("answers")[:-KEPT_ANSWERS]:
-            self.files.remove(f"answers/{name}")
+        Later exports stay, so that a process that was paused here does no harm.
+        """
+        for name in self.files.names("exports"):
+            match = _EXPORT.fullmatch(name)
+            if match is not None and int(match[1]) <= version:
+                self.files.remove(f"exports/{name}")
+
+    # -- for people -------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """What was written last of the units' reports."""
-        return self._json("status.json") or {}
+        """Return the units' reports as they were written last; ControlError if they are damaged."""
+        try:
+            return self._json("status.json") or {}
+        except OSError as error:
+            raise self._unreadable(f"status.json: {error.strerror}") from error
 
     def set_status(self, status: dict[str, Any]) -> None:
-        """Write what the units reported, for people."""
-        self.files.write("status.json", json.dumps(status).encode())
+        """Write the units' reports."""
+        try:
+            self.files.write("status.json", json.dumps(status).encode())
+        except (IsADirectoryError, NotADirectoryError):
+            self.files.put_aside("status.json")
+            self.files.write("status.json", json.dumps(status).encode())
 
-    def _set_version(self, number: int) -> None:
-        # Spark remembers which files there are, and how long they are.
-        name = VERSIONS[number % len(VERSIONS)]
-        for missing in VERSIONS:
-            if missing != name and self.files.read(missing) is None:
-                self.files.write(missing, f"{number:0{DIGITS}d}\n".encode())
-        self.files.write(name, f"{number:0{DIGITS}d}\n".encode())
+    def put_aside(self) -> list[str]:
+        """Return the names of the damaged files that were put aside."""
+        return [f"{ASIDE}/{name}" for name in self.files.names(ASIDE)]
 
     def _json(self, name: str) -> dict[str, Any] | None:
         data = self.files.read(name)
         if data is None:
             return None
+        if len(data) > LARGEST:
+            raise self._unreadable(f"{name} is too large to be one of its files")
         try:
-            raw = json.loads(_decoded(data))
+            raw = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise self._unreadable(f"{name}: {error}") from error
         if not isinstance(raw, dict):
@@ -403,28 +384,15 @@ class Directory:
 
 @lru_cache(maxsize=16)
 def opened(path: str, token: str = "") -> Directory:
-    """The directory of that path: one for this process and query, so that tables are read once."""
+    """Return the directory of that path, one for this process and query."""
     return Directory(path)
 
 
 def _check_export(name: str) -> None:
-    """Names come from tables: none of them leads out of the folder."""
+    """Refuse a name that leads out of the folder: names come from tables."""
     if not _EXPORT.fullmatch(name):
         raise ControlError(f"{name[:80]!r} is not the name of exported tuples")
 
 
-def _table_name(version: int) -> str:
-    return f"tables/{version:08d}.json"
-
-
 def _text(value: Any) -> bytes:
     return (json.dumps(asdict(value), indent=1) + "\n").encode()
-
-
-def _decoded(data: bytes) -> str:
-    if len(data) > LARGEST:
-        raise ControlError("a file of the control directory is too large to be one")
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise ControlError("a file of the control directory is not text") from error

@@ -1,19 +1,21 @@
-"""The files of a control directory: on this machine's disk, or on any file system of pyarrow.
+"""The files of a control directory: on a disk, on HDFS, or in an object store.
 
-A file is written whole or not at all, and read by others while it is replaced. On a local disk the
-files are the owner's only; elsewhere the file system's own rules hold.
+A file is written as a unit and can be read while it is replaced. `create` makes a file only if
+there is none, in one step: that is what keeps two publishers from overwriting each other. On a disk
+the files are the owner's only; elsewhere the file system's own rules hold.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-import pyarrow as pa
 from pyarrow import fs
 
 from thetastream.errors import ControlError
@@ -25,31 +27,40 @@ from thetastream.transport.disk import (
     write_new,
 )
 
-_PATTERN = "*?[]{}\\"
-"""What Spark takes for more than itself in a path."""
+ASIDE = "damaged"
+"""The folder for files that could not be read."""
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+_DISK = ("", "file")
+_HDFS = ("hdfs", "viewfs")
+_RETRY: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
+"""For object stores: an unreachable one is an error within a minute."""
+_OBJECTS = ("s3", "s3a", "gs", "abfs", "abfss", "az")
 
 
 class Files(Protocol):
-    """What is asked of a file system; names are relative, with slashes."""
+    """Operations on a file system; names are relative, with slashes."""
 
     def read(self, name: str) -> bytes | None:
-        """A file's content; None if there is none."""
+        """Return a file's content; None if there is none."""
 
     def write(self, name: str, data: bytes | memoryview) -> None:
-        """Write a file, whole, in the place of one that may be there."""
+        """Write a file, in the place of one that may be there."""
 
-    def create(self, name: str, data: bytes) -> bool:
-        """Write a file that is not there yet; whether it was not."""
+    def create(self, name: str, data: bytes | memoryview) -> bool:
+        """Write a file unless there is one, in one step; return whether there was none."""
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder, sorted."""
+        """Return the names in a folder, sorted."""
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
 
+    def put_aside(self, name: str) -> str:
+        """Move a file or folder into `damaged/`; return its new name, empty if it was not there."""
+
 
 class LocalFiles:
-    """Files on this machine's disk."""
+    """Files on a disk."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -65,40 +76,62 @@ class LocalFiles:
         make_folder(path.parent)
         write_file(path, data)
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes | memoryview) -> bool:
         path = self._root / name
+        if path.exists():
+            return False
         make_folder(path.parent)
         temporary = temporary_name(path)
-        write_new(temporary, data)
+        try:
+            write_new(temporary, data)
+            return self._link(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _link(self, temporary: Path, path: Path) -> bool:
         try:
             os.link(temporary, path)
         except FileExistsError:
             return False
-        finally:
-            os.unlink(temporary)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            raise ControlError(
+                f"the file system of {self._root} cannot create a file only if there is none",
+                detail=f"  it has no hard links: {error.strerror}",
+                hint="put the control directory on another disk (ext4, xfs, NFS), on HDFS, or in an"
+                " object store",
+            ) from error
         sync_folder(path.parent)
         return True
 
     def names(self, folder: str) -> list[str]:
         try:
-            found = os.listdir(self._root / folder)
+            entries = os.listdir(self._root / folder)
         except FileNotFoundError:
             return []
-        return sorted(name for name in found if not name.startswith("."))
+        return sorted(name for name in entries if not name.startswith("."))
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(self._root / name)
 
+    def put_aside(self, name: str) -> str:
+        target = _aside_name(name)
+        make_folder(self._root / ASIDE)
+        try:
+            os.rename(self._root / name, self._root / target)
+        except FileNotFoundError:
+            return ""
+        return target
 
-class ArrowFiles:
-    """Files on a file system that pyarrow reaches: HDFS, S3, GCS, Azure."""
 
-    def __init__(self, system: Any, root: str, *, renames: bool) -> None:
-        """`renames`: a file is written elsewhere and renamed; object stores write whole objects."""
+class HadoopFiles:
+    """Files on HDFS, whose rename refuses a name that is taken."""
+
+    def __init__(self, system: Any, root: str) -> None:
         self._system = system
         self._root = root.rstrip("/")
-        self._renames = renames
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -108,87 +141,130 @@ class ArrowFiles:
             return None
 
     def write(self, name: str, data: bytes | memoryview) -> None:
+        if not self.create(name, data):
+            self.remove(name)
+            self.create(name, data)
+
+    def create(self, name: str, data: bytes | memoryview) -> bool:
         path = f"{self._root}/{name}"
         folder, _, last = path.rpartition("/")
-        if not self._renames:
-            self._put(path, data)
-            return
         self._system.create_dir(folder, recursive=True)
         temporary = f"{folder}/.{last}.{secrets.token_hex(8)}"
-        self._put(temporary, data)
+        with self._system.open_output_stream(temporary) as file:
+            file.write(data)
         try:
             self._system.move(temporary, path)
         except OSError:
-            # Not every file system renames onto a file that is there.
-            self.remove(name)
-            self._system.move(temporary, path)
-
-    def create(self, name: str, data: bytes) -> bool:
-        # Not in one step: whoever relies on it holds the lease, and reads again what is there.
-        if self.read(name) is not None:
+            self._system.delete_file(temporary)
+            if self._system.get_file_info(path).type == fs.FileType.NotFound:
+                raise
             return False
-        self.write(name, data)
         return True
 
     def names(self, folder: str) -> list[str]:
-        path = f"{self._root}/{folder}"
-        selector = fs.FileSelector(path, allow_not_found=True)
-        found = [info.base_name for info in self._system.get_file_info(selector) if info.is_file]
-        return sorted(name for name in found if not name.startswith("."))
+        selector = fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
+        entries = [info.base_name for info in self._system.get_file_info(selector)]
+        return sorted(name for name in entries if not name.startswith("."))
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
             self._system.delete_file(f"{self._root}/{name}")
 
-    def _put(self, path: str, data: bytes | memoryview) -> None:
-        with self._system.open_output_stream(path) as file:
-            file.write(data)
+    def put_aside(self, name: str) -> str:
+        target = _aside_name(name)
+        self._system.create_dir(f"{self._root}/{ASIDE}", recursive=True)
+        try:
+            self._system.move(f"{self._root}/{name}", f"{self._root}/{target}")
+        except FileNotFoundError:
+            return ""
+        return target
+
+
+class ObjectFiles:
+    """Objects in a store that can refuse to overwrite one: S3, Google Cloud Storage, Azure."""
+
+    def __init__(self, store: Any) -> None:
+        """`store`: one of `obstore`, below whose prefix all names are."""
+        self._store = store
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return bytes(self._store.get(name).bytes())
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, data: bytes | memoryview) -> None:
+        self._store.put(name, bytes(data))
+
+    def create(self, name: str, data: bytes | memoryview) -> bool:
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        try:
+            self._store.put(name, bytes(data), mode="create")
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        return True
+
+    def names(self, folder: str) -> list[str]:
+        objects = self._store.list_with_delimiter(folder)["objects"]
+        return sorted(entry["path"].rpartition("/")[2] for entry in objects)
+
+    def remove(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self._store.delete(name)
+
+    def put_aside(self, name: str) -> str:
+        target = _aside_name(name)
+        try:
+            self._store.rename(name, target)
+        except FileNotFoundError:
+            return ""
+        return target
 
 
 def full_path(path: str) -> str:
-    """The path as every process understands it, wherever that was started."""
+    """Return the path as every process understands it, independent of its working directory."""
     scheme = urlsplit(path).scheme
-    if scheme not in ("", "file"):
+    if scheme not in _DISK:
         return path.rstrip("/")
     return str(Path(urlsplit(path).path if scheme else path).expanduser().absolute())
 
 
-def spark_path(path: str) -> str:
-    """The same path as Spark names it."""
-    found = urlsplit(path)
-    if any(sign in (found.path if found.scheme else path) for sign in _PATTERN):
-        raise ControlError(
-            f"the path of a control directory has a character of {_PATTERN}",
-            hint="Spark would take it for a pattern; choose another path",
-        )
-    if found.scheme in ("", "file"):
-        return f"file://{full_path(path)}"
-    # Hadoop's client for S3 has another name than pyarrow's, and settings of its own.
-    scheme = "s3a" if found.scheme == "s3" else found.scheme
-    return f"{scheme}://{found.netloc.rpartition('@')[2]}{found.path}"
-
-
 def without_secrets(path: str) -> str:
-    """The path without a user's name, password or other arguments, for messages."""
-    found = urlsplit(path)
-    if not found.scheme:
+    """Return the path without user name, password and arguments, for messages."""
+    parts = urlsplit(path)
+    if not parts.scheme:
         return path
-    return f"{found.scheme}://{found.netloc.rpartition('@')[2]}{found.path}"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def open_files(path: str) -> Files:
-    """The files below a path, `/var/lib/rides`, or a URI, `s3://bucket/rides`."""
-    scheme = urlsplit(path).scheme
-    if scheme in ("", "file"):
+    """Return the files below a path, `/var/lib/rides`, or a URI, `s3://bucket/rides`."""
+    parts = urlsplit(path)
+    if parts.scheme in _DISK:
         return LocalFiles(Path(full_path(path)))
+    why = "  a file cannot be created there in one step, and only if there is none"
     try:
-        system, root = fs.FileSystem.from_uri(path)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        # Not the whole error: a URI may have a password in it.
-        raise ControlError(
-            f"no file system for a control directory that begins with {scheme}://",
-            detail=f"  {type(error).__name__}",
-            hint="give a path, or a URI that pyarrow.fs.FileSystem.from_uri takes: s3://, gs://,"
-            " abfs://, hdfs://",
-        ) from None
-    return ArrowFiles(system, root, renames=scheme in ("hdfs", "viewfs"))
+        if parts.scheme in _HDFS:
+            return HadoopFiles(*fs.FileSystem.from_uri(path))
+        if parts.scheme in _OBJECTS and not (parts.username or parts.query):
+            from obstore.store import from_url
+
+            return ObjectFiles(from_url(path, retry_config=_RETRY))
+        if parts.scheme in _OBJECTS:
+            why = "  its URI has a user or settings in it, which belong into the environment"
+    except ModuleNotFoundError:
+        why = "  the package obstore is missing: install thetastream[objects], on workers as well"
+    except Exception as error:  # of Arrow, of obstore, and of what they call
+        # Not the error's text, which may repeat a password.
+        why = f"  {type(error).__name__}"
+    raise ControlError(
+        f"{without_secrets(path)} cannot hold a control directory",
+        detail=why,
+        hint="give a path on a disk, or a URI that begins with hdfs://, s3://, gs:// or abfs://,"
+        " with credentials and settings in the environment (AWS_ENDPOINT, ...)",
+    )
+
+
+def _aside_name(name: str) -> str:
+    return f"{ASIDE}/{name.replace('/', '-')}.{secrets.token_hex(4)}"

@@ -18,16 +18,15 @@ from typing import Any
 
 from thetastream.engine.protocol import KeyNews
 from thetastream.errors import ControlError, ThetastreamError
-from thetastream.spec import JoinTree
 from thetastream.spec.codec import read
 from thetastream.steering.asking import Asked, ask, check_together, heats
-from thetastream.steering.directory import Answer, Directory, Request
+from thetastream.steering.directory import Answer, ControlledJoin, Directory, Request
 from thetastream.steering.edits import Edit, Heat, edit_to_json
 from thetastream.steering.frequent import frequent_keys, gain, split_keys
 from thetastream.steering.heat import OPEN_STEPS, check_stream, check_wish, is_due, next_keys
-from thetastream.steering.lease import Lease
 from thetastream.steering.policy import Moment, Policy, Verdict, holdings_of, load_of
 from thetastream.steering.steps import Heard, advance, confirmed, leaving_units
+from thetastream.steering.table_log import OvertakenError
 from thetastream.steering.targets import start
 from thetastream.steering.version import Note, Version
 from thetastream.topology.hot import HotStep
@@ -57,13 +56,18 @@ class Loop:
     """Publishes for one control directory."""
 
     def __init__(
-        self, directory: Directory, tree: JoinTree, *, clock: Callable[[], float] = time.time
+        self,
+        directory: Directory,
+        join: ControlledJoin,
+        *,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.directory = directory
-        self.control = directory.require().control
-        self._tree = tree
+        self.control = join.control
+        self.tables = directory.tables(join.control)
+        self._join = join
+        self._tree = join.tree
         self._clock = clock
-        self._lease = Lease(directory.files, clock)
         self._lock = threading.Lock()
         self._asked: list[Asked] = []
         self._published: Version | None = None
@@ -83,7 +87,6 @@ class Loop:
         """Ask these policies as well, from now on."""
         added = list(policies)
         with self._lock:
-            self._lease.hold()
             check_together([*(one.policy for one in self._asked), *added])
             self._asked += [Asked(policy) for policy in added]
 
@@ -118,52 +121,29 @@ class Loop:
     def idle(self) -> None:
         """Nothing has happened for a while; what was asked for can still be answered."""
         with self._lock, self._noting_problems():
-            self._lease.hold()
             version = self._version()
             if version.step is Step.SETTLED and self._confirmed >= version.version:
                 self._start_next(version)
 
     def recover(self) -> ControlError | None:
-        """Use the version before the one in use if that is no good; why it is not.
-
-        Units that have gone by the bad one refuse the one before, so that nothing is lost.
-        """
+        """Put a sound version in the place of a damaged one; return why that one is refused."""
         with self._lock:
-            self._lease.hold()
-            number = self.directory.number()
             try:
-                self._checked(number)
-            except ControlError as error:
-                if number == 0:
-                    raise
-                self._checked(number - 1)
-                self.directory.fall_back(number - 1)
-                self._published = None
-                return error
-            return None
-
-    def _checked(self, number: int) -> Version:
-        found = self.directory.version(number)
-        if found.control != self.control:
-            raise ControlError(
-                f"version {number} of the routing table belongs to another control directory",
-                hint="put back the control directory as it was",
-            )
-        found.validate(self._tree, f"version {number}")
-        return found
+                return self.tables.recover(self._tree, self._clock())
+            except OvertakenError:
+                # Another process has done so.
+                return None
 
     def stop(self) -> None:
-        """Let others publish."""
-        with self._lock, suppress(ThetastreamError, OSError):
+        """Forget the query, which has ended: the next one may be another process's."""
+        with self._lock:
             self._confirmed, self._published, self._ended = -1, None, None
             self._samples.clear()
-            self._lease.release()
 
     def _noting_problems(self) -> _Noting:
         return _Noting(self)
 
     def _committed(self, progress: Progress) -> None:
-        self._lease.hold()
         interval = progress.seconds
         if self._ended is not None:
             interval = max(progress.at - self._ended, progress.seconds)
@@ -171,19 +151,8 @@ class Loop:
         if not progress.reports:
             return
         if not self._samples:
-            self._samples.extend(self.directory.status().get("samples", [])[-SAMPLES:])
-        known = self.directory.require()
-        if known.control != self.control:
-            raise ControlError(
-                f"the control directory {self.directory.name} is another one than before",
-                hint="put it back, or restart the query with a new checkpoint location",
-            )
-        if known.query and known.query != progress.query:
-            raise ControlError(
-                f"the control directory {self.directory.name} is in use by another query",
-                hint="give each query a control directory of its own",
-            )
-        self.directory.bind(progress.query)
+            self._samples.extend(self._earlier_samples())
+        self.directory.claim_for(progress.query, self.control)
         version = self._version()
         heard = [_heard(join, report) for join, report in progress.reports]
         if confirmed(version, heard):
@@ -203,21 +172,26 @@ class Loop:
 
     def _version(self) -> Version:
         """The version in use."""
-        number, known = self.directory.number(), self._published
-        if known is not None and known.version != number:
-            raise ControlError(
-                f"somebody else has put version {number} in the place of version {known.version}",
-                hint="let nothing but thetastream change the control directory",
-            )
-        if known is None:
-            known = self._published = self._checked(number)
-        return known
+        newest = self.tables.newest()
+        if self._published is None or self._published.version != newest:
+            # At the start, or after another process has published.
+            self._published = self.tables.checked(newest, self._tree)
+        return self._published
+
+    def _earlier_samples(self) -> list[dict[str, Any]]:
+        """Return the samples that a process before this one has written."""
+        try:
+            samples = self.directory.status().get("samples", [])
+            return [sample for sample in samples if isinstance(sample, dict)][-SAMPLES:]
+        except ControlError:
+            self.directory.files.put_aside("status.json")
+            return []
 
     # -- changes ----------------------------------------------------------------------------------
 
     def _publish(self, version: Version) -> None:
         version.validate(self._tree, f"version {version.version}")
-        self.directory.publish(version)
+        self.tables.publish(version)
         if version.step is Step.ANNOUNCE:
             self._units = self._held(version)
         self._published = version
@@ -270,7 +244,6 @@ class Loop:
         self, version: Version, edit: Edit, *, by: str, why: str, request: str = ""
     ) -> int | None:
         """The number of the change that begins; None if everything is so already."""
-        known = self.directory.require()
         note = Note(
             change=version.note.change + 1,
             by=by,
@@ -278,7 +251,7 @@ class Loop:
             request=request,
             what=edit_to_json(edit),
         )
-        allowed = replace(version, max_units=known.max_units)
+        allowed = replace(version, max_units=self.directory.max_units(self._join))
         following = start(allowed, edit, self._tree, note, self._clock())
         if following is None:
             return None
@@ -313,7 +286,7 @@ class Loop:
         following = next_keys(version, heard, wish, self._tree, self._clock())
         if following is not None:
             following.validate(self._tree, f"version {following.version}")
-            self.directory.publish(following)
+            self.tables.publish(following)
             self._published = following
             self._untidy = True
         # Last: a wish that is met twice changes nothing, and one that is lost would.
@@ -375,7 +348,7 @@ class Loop:
             one.step in (HotStep.COPY, HotStep.TAKE) for table in version.joins for one in table.hot
         )
         if self._untidy and version.step is Step.SETTLED and not under_way:
-            self.directory.clear_exports()
+            self.directory.clear_exports(version.version)
             self._untidy = False
 
     def _moment(self, version: Version, progress: Progress, interval: float) -> Moment:
@@ -385,7 +358,7 @@ class Loop:
             interval=interval,
             loads=tuple(load_of(join, report) for join, report in progress.reports),
             holdings=holdings_of(version, self._tree),
-            max_units=self.directory.require().max_units,
+            max_units=self.directory.max_units(self._join),
             frequent=frequent_keys(version, progress.reports),
             split=split_keys(version),
         )
@@ -447,6 +420,9 @@ class _Noting:
             return False
         if not isinstance(error, Exception):
             return False
+        if isinstance(error, OvertakenError):
+            # Not a problem: the next batch goes on from what the other process has published.
+            return True
         said = (
             error.what
             if isinstance(error, ThetastreamError)

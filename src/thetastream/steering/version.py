@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -271,9 +271,9 @@ def _value_from_json(raw: dict[str, Any]) -> HotValue:
 def _placement_to_json(placement: Placement) -> dict[str, Any]:
     return {
         "lines": [list(line) for line in placement.lines],
-        "stored": ranges_of(placement.assigned),
-        "visited": ranges_of(placement.visited),
-        "planned": ranges_of(placement.planned),
+        "stored": _lines_to_json(placement.assigned),
+        "visited": _lines_to_json(placement.visited),
+        "planned": _lines_to_json(placement.planned),
         "switched": placement.switched,
         "moves": placement.moves,
         "left": list(placement.left),
@@ -303,13 +303,27 @@ def ranges_of(chosen: Sequence[int]) -> list[list[int]]:
     return found
 
 
-def _numbers(ranges: Iterable[Sequence[int]]) -> tuple[int, ...]:
-    found: list[int] = []
-    for first, last, line in ranges:
-        if first != len(found) or not first <= last < MOST_GROUPS:
+def _lines_to_json(lines: Sequence[int]) -> list[Any]:
+    """Return the lines of groups as ranges or, where few neighbours agree, one by one."""
+    ranges = ranges_of(lines)
+    return ranges if len(ranges) * _RANGE_NUMBERS < len(lines) else list(lines)
+
+
+def _numbers(raw: Sequence[Any]) -> tuple[int, ...]:
+    """Return the lines of groups that `_lines_to_json` wrote."""
+    if raw and isinstance(raw[0], int):
+        if len(raw) > MOST_GROUPS:
+            raise ValueError("a table has too many groups")
+        return tuple(map(int, raw))
+    lines: list[int] = []
+    for first, last, line in raw:
+        if first != len(lines) or not first <= last < MOST_GROUPS:
             raise ValueError("groups are listed in their order, each once")
-        found += [int(line)] * (last - first + 1)
-    return tuple(found)
+        lines += [int(line)] * (last - first + 1)
+    return tuple(lines)
+
+
+_RANGE_NUMBERS = 3
 
 
 MOST_GROUPS = 1 << 20

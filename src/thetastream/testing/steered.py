@@ -21,8 +21,7 @@ from thetastream.engine.runner import Place, UnitState
 from thetastream.spec import JoinTree, SketchOptions
 from thetastream.steering.directory import Directory
 from thetastream.steering.edits import Edit, Heat, HotWish, Move, Moves, Scale
-from thetastream.steering.files import Files
-from thetastream.steering.lease import SECONDS
+from thetastream.steering.files import ASIDE, Files
 from thetastream.steering.loop import Loop, Progress, reports_of
 from thetastream.steering.policy import Policy
 from thetastream.steering.version import Version
@@ -44,10 +43,10 @@ class MemoryFiles:
     def write(self, name: str, data: bytes | memoryview) -> None:
         self.files[name] = bytes(data)
 
-    def create(self, name: str, data: bytes) -> bool:
+    def create(self, name: str, data: bytes | memoryview) -> bool:
         if name in self.files:
             return False
-        self.files[name] = data
+        self.files[name] = bytes(data)
         return True
 
     def names(self, folder: str) -> list[str]:
@@ -56,6 +55,14 @@ class MemoryFiles:
 
     def remove(self, name: str) -> None:
         self.files.pop(name, None)
+
+    def put_aside(self, name: str) -> str:
+        data = self.files.pop(name, None)
+        if data is None:
+            return ""
+        target = f"{ASIDE}/{name.replace('/', '-')}"
+        self.files[target] = data
+        return target
 
 
 class Steering:
@@ -84,18 +91,19 @@ class Steering:
         self.now = BEGIN
         self.batches = 0
         self.directory = Directory("memory", self.files)
-        self.control = self.directory.open(self.tree, max_units, self.now).control
+        self.join = self.directory.open(self.tree, max_units, self.now)
+        self.control = self.join.control
+        self.loop = self._new_loop()
         self.used = self.version
         """The newest version that a router has used."""
-        self.loop = self._new_loop()
 
     def _new_loop(self) -> Loop:
-        return Loop(self.directory, self.tree, clock=lambda: self.now)
+        return Loop(self.directory, self.join, clock=lambda: self.now)
 
     @property
     def version(self) -> Version:
         """The version in use."""
-        return self.directory.current()
+        return self.loop.tables.current()
 
     def ask(self, edit: Edit) -> str:
         """Ask for a change by hand."""
@@ -106,8 +114,7 @@ class Steering:
         self.loop.add(policies)
 
     def replace_loop(self) -> None:
-        """The process of the loop dies; after a while another one goes on."""
-        self.now += 2 * SECONDS
+        """Let the process of the loop die, and another one go on."""
         self.directory = Directory("memory", self.files)
         self.loop = self._new_loop()
 
@@ -147,7 +154,7 @@ class Steering:
                     texts.append(json.dumps(told))
         self.now += self.seconds
         self.batches += 1
-        self.loop.committed(
+        self.deliver(
             Progress(
                 query="a query",
                 batch=self.batches,
@@ -157,6 +164,10 @@ class Steering:
                 reports=reports_of(texts).get(self.control, ()),
             )
         )
+
+    def deliver(self, progress: Progress) -> None:
+        """Hand a committed batch to the loop that publishes."""
+        self.loop.committed(progress)
 
     def settle(self, step: Callable[[], Batch], most: int = 50) -> int:
         """Run batches until no change is under way; how many it took."""

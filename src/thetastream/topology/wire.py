@@ -19,10 +19,6 @@ BATCH_BYTES = 1 << 20
 """Small packs are put together in record batches of about this many bytes."""
 
 
-UNKNOWN = -1
-"""The version of a row whose router had no rows, and so no version to go by."""
-
-
 class Kind(enum.IntEnum):
     """What a row brings."""
 
