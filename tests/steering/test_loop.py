@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -177,7 +178,8 @@ def test_a_policy_that_fails_is_not_the_end() -> None:
 def test_another_query_is_refused() -> None:
     live, script = steering()
     live.batch(script[0])
-    live.files.write("query.json", b'{"query": "another", "control": "1"}')
+    owner = json.dumps({"query": "another", "control": live.control})
+    live.files.write("query.json", owner.encode())
     live.ask(Scale(units=3))
     live.batch(script[1])
     assert "in use by another query" in live.loop.problem

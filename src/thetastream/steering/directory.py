@@ -138,7 +138,7 @@ class Directory:
             return self.join(claim.control)
         join = ControlledJoin(
             control=digest([identity, asdict(tree)]),
-            fingerprint=tree.fingerprint(),
+            fingerprint=live_fingerprint(tree),
             max_units=max_units,
             at=at,
             tree=tree,
@@ -154,7 +154,7 @@ class Directory:
         claim = self.claim()
         if claim is None:
             return
-        fingerprint, known = tree.fingerprint(), self.join(claim.control).fingerprint
+        fingerprint, known = live_fingerprint(tree), self.join(claim.control).fingerprint
         changed = [
             name
             for name in dict.fromkeys((*fingerprint, *known))
@@ -263,7 +263,12 @@ class Directory:
                 self.files.remove(f"requests/{name}")
                 continue
             try:
-                raw = self._json(f"requests/{name}") or {}
+                data = self.files.read(f"requests/{name}")
+            except (IsADirectoryError, NotADirectoryError):
+                self.files.put_aside(f"requests/{name}")
+                continue
+            try:
+                raw = json.loads(data or b"{}")
                 yield Request(
                     id=request,
                     at=float(raw["at"]),
@@ -271,12 +276,8 @@ class Directory:
                     why=str(raw["why"])[:1000],
                     edit=edit_from_json(raw["edit"]),
                 )
-            except (IsADirectoryError, NotADirectoryError):
-                self.files.put_aside(f"requests/{name}")
             except ThetastreamError as error:
                 yield Answer(request=request, state="refused", what=error.what, hint=error.hint)
-            except OSError:
-                raise
             except Exception as error:  # whatever somebody has put there
                 what = f"no request: {type(error).__name__}"
                 yield Answer(request=request, state="refused", what=what)
@@ -343,10 +344,7 @@ class Directory:
 
     def status(self) -> dict[str, Any]:
         """Return the units' reports as they were written last; ControlError if they are damaged."""
-        try:
-            return self._json("status.json") or {}
-        except OSError as error:
-            raise self._unreadable(f"status.json: {error.strerror}") from error
+        return self._json("status.json") or {}
 
     def set_status(self, status: dict[str, Any]) -> None:
         """Write the units' reports."""
@@ -361,7 +359,10 @@ class Directory:
         return [f"{ASIDE}/{name}" for name in self.files.names(ASIDE)]
 
     def _json(self, name: str) -> dict[str, Any] | None:
-        data = self.files.read(name)
+        try:
+            data = self.files.read(name)
+        except (IsADirectoryError, NotADirectoryError) as error:
+            raise self._unreadable(f"{name}: {error.strerror}") from error
         if data is None:
             return None
         if len(data) > LARGEST:
@@ -380,6 +381,16 @@ class Directory:
             detail=f"  {why}",
             hint="put it back as it was",
         )
+
+
+def live_fingerprint(tree: JoinTree) -> dict[str, str]:
+    """Return the query's fingerprint with its topologies.
+
+    Units that go by the tables of a directory do not compare those: a restart with another topology
+    would go on with the old one in silence.
+    """
+    topologies = ", ".join(step.routing.routing.value for step in tree.steps)
+    return tree.fingerprint() | {"topology": topologies}
 
 
 @lru_cache(maxsize=16)

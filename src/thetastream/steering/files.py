@@ -10,10 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 from pyarrow import fs
@@ -222,6 +223,36 @@ class ObjectFiles:
         return target
 
 
+class NamedFiles:
+    """Files that say which control directory they are of when they cannot be used."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        """`directory`: its name as it is shown to people."""
+        self._files = files
+        self._directory = directory
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        operation: Callable[..., Any] = getattr(self._files, name)
+
+        def call(file: str, *data: Any) -> Any:
+            try:
+                return operation(file, *data)
+            except (IsADirectoryError, NotADirectoryError):
+                # Something else is in the place of a file: whoever asks knows what that means.
+                raise
+            except OSError as error:
+                # Not the error's text, which may have a URI with a password in it.
+                why = os.strerror(error.errno) if error.errno else type(error).__name__
+                raise ControlError(
+                    f"the control directory {self._directory} cannot be used",
+                    detail=f"  {name} {file}: {why}",
+                    hint="whoever runs the query or asks for a change must be able to read and"
+                    " write there: check the path, its permissions and the space that is left",
+                ) from error
+
+        return call
+
+
 def full_path(path: str) -> str:
     """Return the path as every process understands it, independent of its working directory."""
     scheme = urlsplit(path).scheme
@@ -242,15 +273,15 @@ def open_files(path: str) -> Files:
     """Return the files below a path, `/var/lib/rides`, or a URI, `s3://bucket/rides`."""
     parts = urlsplit(path)
     if parts.scheme in _DISK:
-        return LocalFiles(Path(full_path(path)))
+        return _named(LocalFiles(Path(full_path(path))), path)
     why = "  a file cannot be created there in one step, and only if there is none"
     try:
         if parts.scheme in _HDFS:
-            return HadoopFiles(*fs.FileSystem.from_uri(path))
+            return _named(HadoopFiles(*fs.FileSystem.from_uri(path)), path)
         if parts.scheme in _OBJECTS and not (parts.username or parts.query):
             from obstore.store import from_url
 
-            return ObjectFiles(from_url(path, retry_config=_RETRY))
+            return _named(ObjectFiles(from_url(path, retry_config=_RETRY)), path)
         if parts.scheme in _OBJECTS:
             why = "  its URI has a user or settings in it, which belong into the environment"
     except ModuleNotFoundError:
@@ -264,6 +295,10 @@ def open_files(path: str) -> Files:
         hint="give a path on a disk, or a URI that begins with hdfs://, s3://, gs:// or abfs://,"
         " with credentials and settings in the environment (AWS_ENDPOINT, ...)",
     )
+
+
+def _named(files: Files, path: str) -> Files:
+    return cast("Files", NamedFiles(files, without_secrets(path)))
 
 
 def _aside_name(name: str) -> str:
