@@ -22,7 +22,7 @@ from thetastream.errors import (
 )
 from thetastream.planner import Plan
 from thetastream.spec import JoinTree
-from thetastream.steering.directory import Answer, Directory
+from thetastream.steering.directory import Answer, Directory, steered_fingerprint
 from thetastream.steering.edits import edit_from_json
 from thetastream.steering.files import full_path
 from thetastream.steering.frequent import split_keys, worst_balance
@@ -402,7 +402,7 @@ def running_plan(plan: Plan, path: str | None) -> Plan:
     try:
         directory = Directory(full_path(path))
         known = directory.belongs()
-        if known is None or known.fingerprint != plan.tree.fingerprint():
+        if known is None or known.fingerprint != steered_fingerprint(plan.tree):
             return plan
         status = Control(path).status()
     except (ThetastreamError, OSError, ValueError, RuntimeError, LookupError, TypeError):

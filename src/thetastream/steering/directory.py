@@ -126,7 +126,7 @@ class Directory:
 
     def open(self, tree: JoinTree, max_units: int, at: float) -> Belongs:
         """Begin to use it for a query: make it, or check that it is that query's."""
-        fingerprint = tree.fingerprint()
+        fingerprint = steered_fingerprint(tree)
         known = self.belongs()
         if known is None and self.files.names("tables"):
             raise self._unreadable("it has tables, and no control.json")
@@ -399,6 +399,13 @@ class Directory:
             detail=f"  {why}",
             hint="put it back as it was",
         )
+
+
+def steered_fingerprint(tree: JoinTree) -> dict[str, str]:
+    """The query's fingerprint with its topologies, which units that go by tables of a directory do
+    not compare: they would use those of the directory in silence."""
+    topologies = ", ".join(step.routing.routing.value for step in tree.steps)
+    return tree.fingerprint() | {"topology": topologies}
 
 
 @lru_cache(maxsize=16)
