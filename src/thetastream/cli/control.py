@@ -18,7 +18,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TextIO
 
 from thetastream.cli.completion import folder
-from thetastream.errors import ControlError, ControlTimeoutError, OptionError, RequestError
+from thetastream.errors import ControlTimeoutError, OptionError, RequestError
 
 if TYPE_CHECKING:
     from thetastream.api.control import Change, Control, Status
@@ -133,7 +133,6 @@ def add_parser(commands: Any) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Carries out an action; the exit code."""
     from thetastream.api.control import Control
-    from thetastream.steering.files import without_secrets
 
     try:
         control = Control(chosen.path)
@@ -142,12 +141,6 @@ def run(chosen: argparse.Namespace) -> int:
         if chosen.action == "watch":
             return _watch(control, chosen, sys.stdout)
         return (_ask_keys if chosen.action in ("heat", "cool") else _ask)(control, chosen)
-    except OSError as error:
-        raise ControlError(
-            f"the control directory {without_secrets(chosen.path)} cannot be reached",
-            detail=f"  {type(error).__name__}: {error}",
-            hint="check the path and the permissions",
-        ) from None
     except RequestError as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG

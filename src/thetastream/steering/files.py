@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -145,6 +146,49 @@ class ArrowFiles:
             file.write(data)
 
 
+class NamedFiles:
+    """Files of a control directory that say which one it is when they cannot be used."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        """`directory`: the name that people are shown."""
+        self._files = files
+        self._directory = directory
+
+    def read(self, name: str) -> bytes | None:
+        with self._naming("read", name):
+            return self._files.read(name)
+
+    def write(self, name: str, data: bytes | memoryview) -> None:
+        with self._naming("written", name):
+            self._files.write(name, data)
+
+    def create(self, name: str, data: bytes) -> bool:
+        with self._naming("written", name):
+            return self._files.create(name, data)
+
+    def names(self, folder: str) -> list[str]:
+        with self._naming("read", folder):
+            return self._files.names(folder)
+
+    def remove(self, name: str) -> None:
+        with self._naming("written", name):
+            self._files.remove(name)
+
+    @contextmanager
+    def _naming(self, what: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            # Not the whole error: it may have a URI with a password in it.
+            why = os.strerror(error.errno) if error.errno else type(error).__name__
+            raise ControlError(
+                f"the control directory {self._directory} cannot be {what}",
+                detail=f"  {name}: {why}",
+                hint="whoever runs the query or asks for a change must be able to read and write"
+                " there: check the path, its permissions and the space that is left",
+            ) from error
+
+
 def full_path(path: str) -> str:
     """The path as every process understands it, wherever that was started."""
     scheme = urlsplit(path).scheme
@@ -180,7 +224,7 @@ def open_files(path: str) -> Files:
     """The files below a path, `/var/lib/rides`, or a URI, `s3://bucket/rides`."""
     scheme = urlsplit(path).scheme
     if scheme in ("", "file"):
-        return LocalFiles(Path(full_path(path)))
+        return NamedFiles(LocalFiles(Path(full_path(path))), without_secrets(path))
     try:
         system, root = fs.FileSystem.from_uri(path)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -191,4 +235,5 @@ def open_files(path: str) -> Files:
             hint="give a path, or a URI that pyarrow.fs.FileSystem.from_uri takes: s3://, gs://,"
             " abfs://, hdfs://",
         ) from None
-    return ArrowFiles(system, root, renames=scheme in ("hdfs", "viewfs"))
+    files = ArrowFiles(system, root, renames=scheme in ("hdfs", "viewfs"))
+    return NamedFiles(files, without_secrets(path))
