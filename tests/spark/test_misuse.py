@@ -192,3 +192,26 @@ def test_a_stream_of_a_site_in_two_queries_and_twice_in_one(
     assert results(tmp_path / "twice", "p_id, p_payload, q_id, q_payload") == both
     expected = oracle(NEAR, p=table, a=alarms(0, 40))
     assert results(tmp_path / "other", "id, payload, alarm, text") == expected
+
+
+def test_a_site_that_forgets_before_another_stream_is_late_is_refused(
+    start_site: Callable[..., Running], stream: Callable[..., DataFrame], tmp_path: Path
+) -> None:
+    """A row that is late by its own watermark, not by `delay`, makes the join fetch as well."""
+    hour = 3_600_000_000
+    site = start_site("packets", "at", retain=3 * hour)
+    push(site.address, "packets", packets(0, 10))
+    folder = write_batches(tmp_path / "alarms", [alarms(0, 10)])
+    late = stream(folder, ALARMS).withWatermark("raised", "150 minutes")
+    streams = ts.streams(p=ts.site(site.address).stream("packets"), a=late)
+    for transport in ("semijoin", "auto"):
+        with pytest.raises(ts.WindowError, match=r"for 3 hours.* up to 3 hours 30 minutes later"):
+            streams.join(
+                "p.k = a.k",
+                within="1 hour",
+                delay="1 minute",
+                options=ts.JoinOptions(transport=transport),
+            )
+    # What travels whole is not fetched.
+    whole = ts.JoinOptions(transport="simple")
+    streams.join("p.k = a.k", within="1 hour", delay="1 minute", options=whole)
