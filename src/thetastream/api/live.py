@@ -68,7 +68,7 @@ def go_live(spark: SparkSession, tree: JoinTree, path: str, options: JoinOptions
     refused = loop.recover()
     if refused is not None:
         warn(f"{refused.what}; the version before it is used", hint=refused.hint)
-    _check_apart(loop, tree)
+    _check_made(loop, tree, options)
     loop.use_own(HotKeys() if options.hot_keys == "auto" else None)
     if max_units is not None:
         directory.allow(join, max_units)
@@ -90,8 +90,9 @@ def go_live(spark: SparkSession, tree: JoinTree, path: str, options: JoinOptions
     return replace(tree, steps=steps)
 
 
-def _check_apart(loop: Loop, tree: JoinTree) -> None:
-    """Refuse to follow hot values with tables that have no units for them."""
+def _check_made(loop: Loop, tree: JoinTree, options: JoinOptions) -> None:
+    """Refuse to follow hot values with tables that have no units for them, and to choose the
+    subgroups of tables that have others."""
     tables = loop.tables.current().joins
     for table, step in zip(tables, tree.steps, strict=True):
         if step.routing.hot_units and not table.made.hot_units:
@@ -101,6 +102,14 @@ def _check_apart(loop: Loop, tree: JoinTree) -> None:
                 " the beginning or never",
                 hint="leave out hot_keys, or start with a new checkpoint location and a new control"
                 " directory",
+            )
+        made = table.made.subgroups
+        if options.subgroups not in ("auto", made):
+            raise OptionError(
+                f"the routing tables in {loop.directory.name} have the subgroups {made}, and not"
+                f" {options.subgroups}",
+                hint=f"give subgroups={made}, or leave it out; for others, start with a new"
+                " checkpoint location and a new control directory",
             )
 
 

@@ -220,10 +220,13 @@ class Streams:
     ) -> tuple[list[TimedFrame], list[Errand]]:
         """The streams with the tuples of sites as they travel, and what is fetched later."""
         found, errands = list(timed), []
+        # Any stream's rows may be late: Spark's watermark is the lowest of them.
+        late = max(
+            0 if delay is None else _microseconds(delay), *(item.own_delay for item in timed)
+        )
         for travel in plan.travels:
             item = found[travel.stream]
             remote = self._remotes[item.name]
-            late = 0 if delay is None else _microseconds(delay)
             remote.check_retention(plan.tree, travel, late)
             frame, errand = remote.travelling(self._session, travel)
             found[travel.stream] = at_site(item, frame)

@@ -36,6 +36,12 @@ class TimedFrame:
     column: str | None
     watermarked: bool
 
+    @property
+    def own_delay(self) -> int:
+        """Microseconds that its rows may be late by a watermark that it came with; 0 without."""
+        delays = [(field.metadata or {}).get(WATERMARK) for field in self.frame.schema.fields]
+        return max((1000 * int(delay) for delay in delays if delay is not None), default=0)
+
     def with_delay(self, delay: str | None) -> DataFrame:
         """The frame with a watermark, for a join with a window."""
         if not self.frame.isStreaming or self.watermarked or self.column is None:
