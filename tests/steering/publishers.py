@@ -59,8 +59,8 @@ class FaultyFiles:
     def remove(self, name: str) -> None:
         self._faulty(lambda: self._files.remove(name))
 
-    def put_aside(self, name: str) -> str:
-        return str(self._faulty(lambda: self._files.put_aside(name)))
+    def rename(self, name: str, target: str) -> None:
+        self._faulty(lambda: self._files.rename(name, target))
 
 
 class Process:

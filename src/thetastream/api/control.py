@@ -419,7 +419,7 @@ def _reported(directory: Directory) -> tuple[dict[str, Any], str]:
         problem = str(status.get("problem", ""))
     except ControlError as error:
         status, problem = {}, f"{error.what}: {error.detail.strip()}"
-    aside = directory.put_aside()
+    aside = directory.aside()
     if aside and not problem:
         problem = f"damaged files were put aside: {', '.join(aside)[:500]}"
     return status, problem

@@ -29,12 +29,13 @@ from thetastream.errors import ControlError, ThetastreamError
 from thetastream.spec import JoinTree
 from thetastream.spec.codec import digest, read
 from thetastream.steering.edits import Edit, edit_from_json, edit_to_json
-from thetastream.steering.files import ASIDE, Files, open_files, without_secrets
+from thetastream.steering.files import Files, open_files, without_secrets
 from thetastream.steering.table_log import LARGEST, TableLog
 from thetastream.steering.version import first_version
 
 FORMAT = 2
 KEPT_ANSWERS = 100
+_ASIDE = "damaged"
 _ORDER = count()
 _EXPORT = re.compile(r"(\d{8,18})-[0-9a-f]{64}", re.ASCII)
 _REQUEST = re.compile(r"[0-9a-f]{8,64}")
@@ -265,7 +266,7 @@ class Directory:
             try:
                 data = self.files.read(f"requests/{name}")
             except (IsADirectoryError, NotADirectoryError):
-                self.files.put_aside(f"requests/{name}")
+                self.put_aside(f"requests/{name}")
                 continue
             try:
                 raw = json.loads(data or b"{}")
@@ -286,7 +287,7 @@ class Directory:
         try:
             return self.files.names("requests")
         except NotADirectoryError:
-            self.files.put_aside("requests")
+            self.put_aside("requests")
             return []
 
     def answer(self, answer: Answer) -> None:
@@ -351,12 +352,16 @@ class Directory:
         try:
             self.files.write("status.json", json.dumps(status).encode())
         except (IsADirectoryError, NotADirectoryError):
-            self.files.put_aside("status.json")
+            self.put_aside("status.json")
             self.files.write("status.json", json.dumps(status).encode())
 
-    def put_aside(self) -> list[str]:
+    def put_aside(self, name: str) -> None:
+        """Move a damaged file away, so that another one can take its place."""
+        self.files.rename(name, f"{_ASIDE}/{name.replace('/', '-')}.{secrets.token_hex(4)}")
+
+    def aside(self) -> list[str]:
         """Return the names of the damaged files that were put aside."""
-        return [f"{ASIDE}/{name}" for name in self.files.names(ASIDE)]
+        return [f"{_ASIDE}/{name}" for name in self.files.names(_ASIDE)]
 
     def _json(self, name: str) -> dict[str, Any] | None:
         try:

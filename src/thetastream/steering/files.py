@@ -28,8 +28,6 @@ from thetastream.transport.disk import (
     write_new,
 )
 
-ASIDE = "damaged"
-"""The folder for files that could not be read."""
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 _DISK = ("", "file")
 _HDFS = ("hdfs", "viewfs")
@@ -56,8 +54,8 @@ class Files(Protocol):
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
 
-    def put_aside(self, name: str) -> str:
-        """Move a file or folder into `damaged/`; return its new name, empty if it was not there."""
+    def rename(self, name: str, target: str) -> None:
+        """Give a file or folder another name."""
 
 
 class LocalFiles:
@@ -117,14 +115,9 @@ class LocalFiles:
         with suppress(FileNotFoundError):
             os.unlink(self._root / name)
 
-    def put_aside(self, name: str) -> str:
-        target = _aside_name(name)
-        make_folder(self._root / ASIDE)
-        try:
-            os.rename(self._root / name, self._root / target)
-        except FileNotFoundError:
-            return ""
-        return target
+    def rename(self, name: str, target: str) -> None:
+        make_folder((self._root / target).parent)
+        os.rename(self._root / name, self._root / target)
 
 
 class HadoopFiles:
@@ -171,14 +164,9 @@ class HadoopFiles:
         with suppress(FileNotFoundError):
             self._system.delete_file(f"{self._root}/{name}")
 
-    def put_aside(self, name: str) -> str:
-        target = _aside_name(name)
-        self._system.create_dir(f"{self._root}/{ASIDE}", recursive=True)
-        try:
-            self._system.move(f"{self._root}/{name}", f"{self._root}/{target}")
-        except FileNotFoundError:
-            return ""
-        return target
+    def rename(self, name: str, target: str) -> None:
+        self._system.create_dir(f"{self._root}/{target}".rpartition("/")[0], recursive=True)
+        self._system.move(f"{self._root}/{name}", f"{self._root}/{target}")
 
 
 class ObjectFiles:
@@ -214,13 +202,8 @@ class ObjectFiles:
         with suppress(FileNotFoundError):
             self._store.delete(name)
 
-    def put_aside(self, name: str) -> str:
-        target = _aside_name(name)
-        try:
-            self._store.rename(name, target)
-        except FileNotFoundError:
-            return ""
-        return target
+    def rename(self, name: str, target: str) -> None:
+        self._store.rename(name, target)
 
 
 class NamedFiles:
@@ -299,7 +282,3 @@ def open_files(path: str) -> Files:
 
 def _named(files: Files, path: str) -> Files:
     return cast("Files", NamedFiles(files, without_secrets(path)))
-
-
-def _aside_name(name: str) -> str:
-    return f"{ASIDE}/{name.replace('/', '-')}.{secrets.token_hex(4)}"

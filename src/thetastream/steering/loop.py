@@ -184,7 +184,7 @@ class Loop:
             samples = self.directory.status().get("samples", [])
             return [sample for sample in samples if isinstance(sample, dict)][-SAMPLES:]
         except ControlError:
-            self.directory.files.put_aside("status.json")
+            self.directory.put_aside("status.json")
             return []
 
     # -- changes ----------------------------------------------------------------------------------

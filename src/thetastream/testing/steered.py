@@ -21,7 +21,7 @@ from thetastream.engine.runner import Place, UnitState
 from thetastream.spec import JoinTree, SketchOptions
 from thetastream.steering.directory import Directory
 from thetastream.steering.edits import Edit, Heat, HotWish, Move, Moves, Scale
-from thetastream.steering.files import ASIDE, Files
+from thetastream.steering.files import Files
 from thetastream.steering.loop import Loop, Progress, reports_of
 from thetastream.steering.policy import Policy
 from thetastream.steering.version import Version
@@ -56,13 +56,8 @@ class MemoryFiles:
     def remove(self, name: str) -> None:
         self.files.pop(name, None)
 
-    def put_aside(self, name: str) -> str:
-        data = self.files.pop(name, None)
-        if data is None:
-            return ""
-        target = f"{ASIDE}/{name.replace('/', '-')}"
-        self.files[target] = data
-        return target
+    def rename(self, name: str, target: str) -> None:
+        self.files[target] = self.files.pop(name)
 
 
 class Steering:
