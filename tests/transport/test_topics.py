@@ -11,11 +11,11 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
+from thetastream.transport.journal import Journal
 
 from tests.transport.brokers import BROKER_DOWN, Broker, Fault, KafkaError, Message, message
 from thetastream.errors import OptionError, SiteError, SiteRequestError
 from thetastream.transport import topics
-from thetastream.transport.journal import Journal
 from thetastream.transport.jsonrows import JsonRows
 from thetastream.transport.kafka import installed
 from thetastream.transport.log import Log, LogOptions
