@@ -19,7 +19,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -142,8 +142,8 @@ class Mark:
 
     def write(self, state: State) -> None:
         """Note what is acknowledged; a process that is killed does not lose it."""
-        self.changes, self.next = state.changes, state.next
         os.pwrite(self._file, self._text(self.id, state.changes, state.next), 0)
+        self.changes, self.next = state.changes, state.next
 
     def sync(self) -> None:
         """Make it durable, if it has changed."""
@@ -163,8 +163,6 @@ class Catalogue:
         """Open it, or create it; raises SiteDataError if anything was lost."""
         self._folder = folder
         self._broken = ""
-        self.problem = ""
-        """Why the mark cannot be written."""
         if not (folder / MARK).exists():
             if any(not path.name.startswith(".") for path in folder.iterdir()):
                 raise damaged(folder, f"the file {MARK} is missing")
@@ -178,7 +176,7 @@ class Catalogue:
                 self._mark.write(State(changes=1))
                 self._mark.sync()
             self.content = self._complete(read(path))
-            self._changes = self.content.state.changes
+            self._state = self.content.state
             with _naming_failures(folder):
                 self._db = _connect(path, "rw")
             self._remove_leftovers(path)
@@ -225,13 +223,10 @@ class Catalogue:
         except BaseException:
             self._undo()
             raise
-        self._changes = state.changes
-        try:
+        self._state = state
+        with suppress(OSError):
+            # The change is durable. Until `sync` writes the mark, losing it would go unnoticed.
             self._mark.write(state)
-            self.problem = ""
-        except OSError as error:
-            # The change is durable; only a later loss of it would go unnoticed.
-            self.problem = f"{self._folder / MARK} cannot be written: {error.strerror}"
 
     def _undo(self) -> None:
         """End a transaction that failed, and make sure that nothing of it is left."""
@@ -239,13 +234,15 @@ class Catalogue:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             (changes,) = self._db.execute("SELECT changes FROM state").fetchone()
-            if changes != self._changes:
+            if changes != self._state.changes:
                 self._broken = "it is not certain what was stored"
         except sqlite3.Error as error:
             self._broken = str(error)
 
     def sync(self) -> None:
-        """Make the mark durable."""
+        """Make the mark durable; raises OSError if the disk does not take it."""
+        if self._mark.changes != self._state.changes:
+            self._mark.write(self._state)
         self._mark.sync()
 
     def size(self) -> int:
@@ -255,7 +252,8 @@ class Catalogue:
     def close(self) -> None:
         """Close the database and the mark."""
         self._db.close()
-        self._mark.sync()
+        with suppress(OSError):
+            self.sync()
         self._mark.close()
 
 

@@ -53,7 +53,7 @@ REMEMBER = 7 * 24 * 3_600_000_000
 _LOOK = REMEMBER // 168
 """Microseconds of the log's clock between two looks at which sources are forgotten."""
 _SPEED = 2
-"""How much faster than time itself the log's clock may go."""
+"""How much faster than time itself the log's clock may catch up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,8 @@ class Log:
         content = self._catalogue.content
         self.id = content.id
         """The epoch of the log: numbers mean something only together with it."""
-        self._problem = ""
+        self.problem = ""
+        """What went wrong with the files last, for the status."""
         self._state = content.state
         self._schema = content.schema
         self._entries = content.entries
@@ -114,6 +115,8 @@ class Log:
         self._sources = content.sources
         self._unsealed = sum(entry.size for entry in self._entries)
         self._looked = monotonic()
+        self._allowed = 0
+        """Microseconds that the log's clock may go ahead."""
         self._due = dict.fromkeys((WRITER, FILE), 0)
         """When sources of a kind are looked at again, by the log's clock."""
 
@@ -133,11 +136,6 @@ class Log:
     def next(self) -> int:
         """The number that the next tuple will get."""
         return self._state.next
-
-    @property
-    def problem(self) -> str:
-        """What went wrong with the files last, for the status."""
-        return self._problem or self._catalogue.problem
 
     def size(self) -> int:
         """Bytes on disk."""
@@ -212,12 +210,12 @@ class Log:
             if rows:
                 self._entries.append(entry)
                 self._unsealed += data.size
-            if self._unsealed >= self._options.seal_bytes and not self._problem:
+            if self._unsealed >= self._options.seal_bytes and not self.problem:
                 try:
                     self.seal()
                 except (OSError, SiteError) as error:
                     # The entry is stored, whatever becomes of this; `maintain` tries again.
-                    self._problem = f"entries cannot be sealed: {str(error).splitlines()[0]}"
+                    self.problem = f"entries cannot be sealed: {str(error).splitlines()[0]}"
             return first, rows
 
     def _check_space(self, size: int) -> None:
@@ -249,12 +247,19 @@ class Log:
             self._catalogue.sync()
 
     def _advance(self) -> None:
-        """Let the log's clock follow the newest entry."""
+        """Let the log's clock follow the newest entry, as fast as it may.
+
+        While nothing comes, time is saved up, so that a pause is no jump.
+        """
         looked, self._looked = self._looked, self._monotonic()
-        state = self._state
-        reached = state.clock + _SPEED * max(0, self._looked - looked)
-        # Stored with the next change: a clock that is behind forgets later.
-        self._state = state._replace(clock=max(state.clock, min(state.newest, reached)))
+        state, elapsed = self._state, max(0, self._looked - looked)
+        behind = state.newest - state.clock
+        self._allowed += _SPEED * elapsed if behind else elapsed
+        if behind:
+            step = min(behind, self._allowed)
+            self._allowed = self._allowed - step if step < behind else 0
+            # Stored with the next change: a clock that is behind forgets later.
+            self._state = state._replace(clock=state.clock + step)
 
     def seal(self) -> None:
         """Turn all entries into an Arrow file."""
@@ -280,7 +285,7 @@ class Log:
             self._segments = [*self._segments, segment]
             self._entries = []
             self._unsealed = 0
-            self._problem = ""
+            self.problem = ""
 
     def _count_old(self) -> int:
         """How many sealed files are past the retention, from the oldest on."""
