@@ -152,7 +152,7 @@ def test_a_crash_at_any_step_of_sealing_loses_nothing(
     class Crash(BaseException):
         pass
 
-    for step in ("fsync", "replace", "sync_folder", "put_segment", "write"):
+    for step in ("fsync", "replace", "sync_folder", "put", "write"):
         folder = tmp_path / step
         log = filled(folder, [4, 4])
         log.append(rides(8, 2), source=f"{FILE}a", position=2, note="2 9")
@@ -168,7 +168,7 @@ def test_a_crash_at_any_step_of_sealing_loses_nothing(
             "fsync": "thetastream.transport.segments.os.fsync",
             "replace": "thetastream.transport.segments.os.replace",
             "sync_folder": "thetastream.transport.segments.sync_folder",
-            "put_segment": "thetastream.transport.log.put_segment",
+            "put": "thetastream.transport.log.put",
             "write": "thetastream.transport.catalogue.Mark.write",
         }[step]
         with monkeypatch.context() as patch:

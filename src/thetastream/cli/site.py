@@ -165,8 +165,6 @@ def _accept_loss(file: Path, stream: str) -> int:
     left = accept_loss_of(config, stream)
     print(f"{stream}: {left.kept:,} tuples are kept, as number {left.first:,} and on")
     print(f"{stream}: {left.lost:,} numbers are lost; who read this stream has to read it again")
-    if not left.has_sources:
-        print(f"{stream}: files, topics or writers may be taken in again from an earlier place")
     return DONE
 
 

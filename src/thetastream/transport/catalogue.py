@@ -8,9 +8,9 @@
                     sources   where tuples came from, and how far each source has been taken in
 
 SQLite silently ends its write-ahead log at the first frame that is damaged, and pages of its main
-file have no checksums. So each row has one of its own, the state has one of all sources, and the
-mark is written after each commit: a database with fewer changes than the mark has lost tuples that
-were acknowledged. The mark also names the database, so that replacing it begins another epoch.
+file have no checksums. So each row has one of its own, and the mark is written after each
+commit: a database with fewer changes than the mark has lost what was acknowledged. The mark also
+names the database, so that replacing it begins another epoch.
 """
 
 from __future__ import annotations
@@ -33,16 +33,25 @@ from thetastream.transport.segments import Segment
 
 FORMAT = 2
 MARK = "acknowledged"
-PAGE_BYTES = 16 * 1024
-CHECKPOINT_BYTES = 16 * 1024**2
-"""Of the write-ahead log, after which its pages are copied to the main file."""
+_PRAGMAS = (
+    # No other process writes it, so that the index of the write-ahead log needs no file.
+    "locking_mode = EXCLUSIVE",
+    "page_size = 16384",
+    "auto_vacuum = NONE",
+    # Some builds overwrite what is deleted, which would write each entry again.
+    "secure_delete = OFF",
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    # Pages, of which there are 16 MB.
+    "wal_autocheckpoint = 1024",
+)
 WRONG = (sqlite3.Error, SiteError, pa.ArrowException, ValueError, TypeError, OverflowError)
 """What reading rows of a damaged database raises."""
 _NOT_DAMAGE = ("BUSY", "CANTOPEN", "FULL", "IOERR", "NOMEM", "PERM", "READONLY")
 _COLUMNS = {
     "log": "one INTEGER PRIMARY KEY, format INTEGER, id TEXT, columns BLOB",
     "state": "one INTEGER PRIMARY KEY, changes INTEGER, floor INTEGER, next INTEGER,"
-    " newest INTEGER, clock INTEGER, sources INTEGER",
+    " newest INTEGER, clock INTEGER",
     "entries": "first INTEGER PRIMARY KEY, rows INTEGER, at INTEGER, data_crc INTEGER",
     "segments": "first INTEGER PRIMARY KEY, rows INTEGER, size INTEGER, file_crc INTEGER,"
     " newest INTEGER",
@@ -59,7 +68,6 @@ _INSERTS = {
 }
 _OWN = Limits(batch_bytes=2**62, batch_rows=2**31)
 """Batches that were taken in once are not measured again."""
-_MODULUS = 2**62
 
 
 class State(NamedTuple):
@@ -73,8 +81,6 @@ class State(NamedTuple):
     """When the last tuple was taken in, in microseconds since 1970; it never goes back."""
     clock: int = 0
     """The log's own time, which follows `newest`, but does not jump."""
-    sources: int = 0
-    """The sum of the checksums of all sources."""
 
 
 class Entry(NamedTuple):
@@ -85,6 +91,11 @@ class Entry(NamedTuple):
     batch: pa.RecordBatch
     size: int
     """Bytes as it is stored."""
+
+    @property
+    def row(self) -> tuple[int, int, int]:
+        """First number, rows and time."""
+        return self.first, self.batch.num_rows, self.at
 
 
 class Source(NamedTuple):
@@ -162,9 +173,10 @@ class Catalogue:
     def __init__(self, folder: Path) -> None:
         """Open it, or create it; raises SiteDataError if anything was lost."""
         self._folder = folder
-        self._broken = ""
+        self.broken = ""
+        """Why nothing can be changed any more."""
         if not (folder / MARK).exists():
-            if any(not path.name.startswith(".") for path in folder.iterdir()):
+            if not all(path.name.startswith(".") for path in folder.iterdir()):
                 raise damaged(folder, f"the file {MARK} is missing")
             Mark.replace(folder, os.urandom(16).hex(), State())
         self._mark = Mark(folder)
@@ -176,7 +188,7 @@ class Catalogue:
                 self._mark.write(State(changes=1))
                 self._mark.sync()
             self.content = self._complete(read(path))
-            self._state = self.content.state
+            self.state = self.content.state
             with _naming_failures(folder):
                 self._db = _connect(path, "rw")
             self._remove_leftovers(path)
@@ -204,16 +216,17 @@ class Catalogue:
                 other.unlink()
 
     @contextmanager
-    def change(self, state: State) -> Iterator[sqlite3.Connection]:
-        """A transaction that ends in the given state; durable, and marked, when this returns.
+    def change(self, **fields: int) -> Iterator[sqlite3.Connection]:
+        """A transaction with which the state gets these values; durable when this returns.
 
         Raises SiteError if the disk does not take it: then nothing has changed.
         """
-        if self._broken:
+        if self.broken:
             raise SiteError(
-                f"the log in {self._folder} cannot be written: {self._broken}",
+                f"the log in {self._folder} cannot be written: {self.broken}",
                 hint="check the disk, and start the site again",
             )
+        state = self.state._replace(changes=self.state.changes + 1, **fields)
         try:
             with _naming_failures(self._folder):
                 self._db.execute("BEGIN")
@@ -223,7 +236,7 @@ class Catalogue:
         except BaseException:
             self._undo()
             raise
-        self._state = state
+        self.state = state
         with suppress(OSError):
             # The change is durable. Until `sync` writes the mark, losing it would go unnoticed.
             self._mark.write(state)
@@ -234,15 +247,15 @@ class Catalogue:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             (changes,) = self._db.execute("SELECT changes FROM state").fetchone()
-            if changes != self._state.changes:
-                self._broken = "it is not certain what was stored"
+            if changes != self.state.changes:
+                self.broken = "it is not certain what was stored"
         except sqlite3.Error as error:
-            self._broken = str(error)
+            self.broken = str(error)
 
     def sync(self) -> None:
         """Make the mark durable; raises OSError if the disk does not take it."""
-        if self._mark.changes != self._state.changes:
-            self._mark.write(self._state)
+        if self._mark.changes != self.state.changes:
+            self._mark.write(self.state)
         self._mark.sync()
 
     def size(self) -> int:
@@ -271,52 +284,14 @@ def put(db: sqlite3.Connection, table: str, *values: object, data: pa.Buffer | N
     db.execute(_INSERTS[table], (*values, row_crc(*values), *more))
 
 
-def put_schema(db: sqlite3.Connection, id: str, schema: pa.Schema | None) -> None:
-    """Write what the log is; its columns are None before the first tuple."""
-    columns = None if schema is None else schema.serialize().to_pybytes()
-    put(db, "log", 1, FORMAT, id, columns)
+def columns_of(schema: pa.Schema | None) -> bytes | None:
+    """The columns of a stream as they are stored; None before the first tuple."""
+    return None if schema is None else schema.serialize().to_pybytes()
 
 
-def put_entry(db: sqlite3.Connection, entry: Entry, data: pa.Buffer, crc: int) -> None:
-    """Add a batch, which is serialised as `data` with this CRC-32."""
-    put(db, "entries", entry.first, entry.batch.num_rows, entry.at, crc, data=data)
-
-
-def put_segment(db: sqlite3.Connection, segment: Segment) -> None:
-    """Add a sealed file."""
-    row = (segment.first, segment.rows, segment.size, segment.crc, segment.newest)
-    put(db, "segments", *row)
-
-
-def put_source(db: sqlite3.Connection, name: str, source: Source | None) -> None:
-    """Add or change a source, or remove it."""
-    if source is None:
-        db.execute("DELETE FROM sources WHERE name = ?", (_key(name),))
-    else:
-        put(db, "sources", _key(name), *source)
-
-
-def with_source(state: State, name: str, before: Source | None, after: Source | None) -> State:
-    """The state after a change of a source."""
-    total = state.sources
-    for sign, source in ((-1, before), (1, after)):
-        if source is not None:
-            total += sign * row_crc(_key(name), *source)
-    return state._replace(sources=total % _MODULUS)
-
-
-def _key(name: str) -> bytes:
-    # Names of files, and of writers, need not be valid text.
+def key_of(name: str) -> bytes:
+    """The name of a source as it is stored: names of files and of writers need not be text."""
     return name.encode("utf-8", "surrogatepass")
-
-
-def _rows(db: sqlite3.Connection, table: str) -> Iterator[list[Any]]:
-    """The rows that are as they were written, by their first column."""
-    for row in db.execute(f"SELECT * FROM {table} ORDER BY 1"):
-        place = _COLUMNS[table].count(",") + 1
-        values, crc, data = row[:place], row[place], row[place + 1 :]
-        if row_crc(*values) == crc:
-            yield [*values, *data]
 
 
 def read_about(db: sqlite3.Connection) -> Content:
@@ -330,23 +305,26 @@ def read_about(db: sqlite3.Connection) -> Content:
 
 
 def read_entries(db: sqlite3.Connection, schema: pa.Schema | None) -> Iterator[Entry]:
-    """The entries that are as they were written."""
+    """The entries, up to one that is damaged."""
     for first, rows, at, crc, data in _rows(db, "entries"):
-        if schema is not None and zlib.crc32(data) == crc:
-            batch = decode(data, schema, crc=None, limits=_OWN)
-            if batch.num_rows == rows:
-                yield Entry(first, at, batch, len(data))
+        batch = decode(data, schema, crc=crc, limits=_OWN)
+        if batch.num_rows == rows:
+            yield Entry(first, at, batch, len(data))
 
 
 def read_sources(db: sqlite3.Connection) -> Iterator[tuple[str, Source]]:
-    """The sources that are as they were written, by name."""
+    """The sources by name, up to one that is damaged."""
     for key, *values in _rows(db, "sources"):
         yield key.decode("utf-8", "surrogatepass"), Source(*values)
 
 
-def sources_sum(sources: dict[str, Source]) -> int:
-    """The sum of the checksums of all sources."""
-    return sum(row_crc(_key(name), *source) for name, source in sources.items()) % _MODULUS
+def _rows(db: sqlite3.Connection, table: str) -> Iterator[list[Any]]:
+    """The rows by their first column; raises ValueError at one that is not as it was written."""
+    place = _COLUMNS[table].count(",") + 1
+    for row in db.execute(f"SELECT * FROM {table} ORDER BY 1"):
+        if row_crc(*row[:place]) != row[place]:
+            raise ValueError(f"a row of {table} is damaged")
+        yield [*row[:place], *row[place + 1 :]]
 
 
 # -- databases ------------------------------------------------------------------------------------
@@ -362,15 +340,15 @@ def create(folder: Path, content: Content) -> None:
         db.execute("BEGIN")
         for table in _TABLES:
             db.execute(table)
-        put_schema(db, content.id, content.schema)
+        put(db, "log", 1, FORMAT, content.id, columns_of(content.schema))
+        put(db, "state", 1, *content.state)
         for entry in content.entries:
             data = entry.batch.serialize()
-            put_entry(db, entry, data, zlib.crc32(data))
+            put(db, "entries", *entry.row, zlib.crc32(data), data=data)
         for segment in content.segments:
-            put_segment(db, segment)
+            put(db, "segments", *segment.row)
         for name, source in content.sources.items():
-            put_source(db, name, source)
-        put(db, "state", 1, *content.state._replace(sources=sources_sum(content.sources)))
+            put(db, "sources", key_of(name), *source)
         db.execute("COMMIT")
     sync_folder(folder)
 
@@ -423,33 +401,17 @@ def _read(db: sqlite3.Connection, path: Path) -> Content:
         if first != expected:
             raise ValueError(f"tuples {expected} to {first - 1} are missing or damaged")
         expected += rows
-    if content.id != path.stem or sources_sum(content.sources) != content.state.sources:
-        raise ValueError(f"rows of {path.name} are damaged")
+    if content.id != path.stem:
+        raise ValueError(f"{path.name} is the database of another log")
     return content
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    db = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}",
-        uri=True,
-        isolation_level=None,
-        check_same_thread=False,
-        timeout=0,
-    )
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=0)
     try:
-        # No other process writes it, so that the index of the write-ahead log needs no file. Some
-        # builds overwrite what is deleted, which would write each entry again.
-        for pragma in (
-            "locking_mode = EXCLUSIVE",
-            f"page_size = {PAGE_BYTES}",
-            "auto_vacuum = NONE",
-            "secure_delete = OFF",
-            "journal_mode = WAL",
-            "synchronous = FULL",
-            f"wal_autocheckpoint = {CHECKPOINT_BYTES // PAGE_BYTES}",
-        ):
-            if mode == "rw":
-                db.execute(f"PRAGMA {pragma}").fetchall()
+        for pragma in _PRAGMAS if mode == "rw" else ():
+            db.execute(f"PRAGMA {pragma}").fetchall()
     except BaseException:
         db.close()
         raise

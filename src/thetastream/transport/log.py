@@ -27,14 +27,14 @@ import pyarrow as pa
 from thetastream.errors import ForgottenError, SiteChangedError, SiteError, SiteRequestError
 from thetastream.sizes import format_size
 from thetastream.transport.catalogue import (
+    FORMAT,
     Catalogue,
     Entry,
     Source,
-    put_entry,
-    put_schema,
-    put_segment,
-    put_source,
-    with_source,
+    State,
+    columns_of,
+    key_of,
+    put,
 )
 from thetastream.transport.digests import content_digest
 from thetastream.transport.disk import make_folder
@@ -108,7 +108,6 @@ class Log:
         """The epoch of the log: numbers mean something only together with it."""
         self.problem = ""
         """What went wrong with the files last, for the status."""
-        self._state = content.state
         self._schema = content.schema
         self._entries = content.entries
         self._segments = content.segments
@@ -121,6 +120,10 @@ class Log:
         """When sources of a kind are looked at again, by the log's clock."""
 
     # -- what there is --------------------------------------------------------------------------
+
+    @property
+    def _state(self) -> State:
+        return self._catalogue.state
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -191,20 +194,16 @@ class Log:
             schema = self._schema or stream_schema(batch.schema)
             after = Source(position, first, rows, digest, at, note)
             entry = Entry(first, at, batch, data.size)
-            state = state._replace(changes=state.changes + 1, next=first + rows)
-            if source:
-                state = with_source(state, source, before, after)
-            if rows:
-                # The first tuple of all sets the log's clock.
-                state = state._replace(newest=at, clock=state.clock or at)
-            with self._catalogue.change(state) as db:
+            # The first tuple of all sets the log's clock.
+            times = {"newest": at, "clock": state.clock or at} if rows else {}
+            with self._catalogue.change(next=first + rows, **times) as db:
                 if self._schema is None:
-                    put_schema(db, self.id, schema)
+                    put(db, "log", 1, FORMAT, self.id, columns_of(schema))
                 if source:
-                    put_source(db, source, after)
+                    put(db, "sources", key_of(source), *after)
                 if rows:
-                    put_entry(db, entry, data, crc)
-            self._state, self._schema = state, schema
+                    put(db, "entries", *entry.row, crc, data=data)
+            self._schema = schema
             if source:
                 self._sources[source] = after
             if rows:
@@ -259,7 +258,7 @@ class Log:
             step = min(behind, self._allowed)
             self._allowed = self._allowed - step if step < behind else 0
             # Stored with the next change: a clock that is behind forgets later.
-            self._state = state._replace(clock=state.clock + step)
+            self._catalogue.state = state._replace(clock=state.clock + step)
 
     def seal(self) -> None:
         """Turn all entries into an Arrow file."""
@@ -272,15 +271,14 @@ class Log:
                 [entry.batch for entry in self._entries],
                 newest=self._entries[-1].at,
             )
-            state = self._state._replace(changes=self._state.changes + 1)
             try:
-                with self._catalogue.change(state) as db:
+                with self._catalogue.change() as db:
                     db.execute("DELETE FROM entries")
-                    put_segment(db, segment)
-            except BaseException:
-                segment.path.unlink(missing_ok=True)
+                    put(db, "segments", *segment.row)
+            except SiteError:
+                if not self._catalogue.broken:
+                    segment.path.unlink(missing_ok=True)
                 raise
-            self._state = state
             # New lists: who reads has the old ones.
             self._segments = [*self._segments, segment]
             self._entries = []
@@ -291,27 +289,21 @@ class Log:
         """How many sealed files are past the retention, from the oldest on."""
         options = self._options
         size = self._unsealed + sum(segment.size for segment in self._segments)
-        count = 0
-        for segment in self._segments:
-            old = options.retain is not None and (
-                segment.newest < self._state.clock - options.retain
-            )
-            large = options.retain_bytes is not None and size > options.retain_bytes
-            if not old and not large:
-                break
+        horizon = None if options.retain is None else self._state.clock - options.retain
+        for count, segment in enumerate(self._segments):
+            old = horizon is not None and segment.newest < horizon
+            if not old and (options.retain_bytes is None or size <= options.retain_bytes):
+                return count
             size -= segment.size
-            count += 1
-        return count
+        return len(self._segments)
 
     def _forget(self, segments: Sequence[Segment]) -> None:
         if not segments:
             return
         floor = segments[-1].stop
-        state = self._state._replace(changes=self._state.changes + 1, floor=floor)
         # The catalogue first: a file that it names and that is missing has been lost.
-        with self._catalogue.change(state) as db:
+        with self._catalogue.change(floor=floor) as db:
             db.execute("DELETE FROM segments WHERE first < ?", (floor,))
-        self._state = state
         self._segments = self._segments[len(segments) :]
         for segment in segments:
             # What stays is removed by the next start.
@@ -338,13 +330,11 @@ class Log:
                 changed[name] = None
         if not changed:
             return
-        state = state._replace(changes=state.changes + 1)
-        for name, after in changed.items():
-            state = with_source(state, name, self._sources[name], after)
-        with self._catalogue.change(state) as db:
+        with self._catalogue.change() as db:
             for name, after in changed.items():
-                put_source(db, name, after)
-        self._state = state
+                db.execute("DELETE FROM sources WHERE name = ?", (key_of(name),))
+                if after is not None:
+                    put(db, "sources", key_of(name), *after)
         sources = {**self._sources, **changed}
         self._sources = {name: source for name, source in sources.items() if source is not None}
 

@@ -27,7 +27,6 @@ from thetastream.transport.catalogue import (
     read_entries,
     read_sources,
     reading,
-    sources_sum,
 )
 from thetastream.transport.excerpts import Part, end_of
 from thetastream.transport.log import WRITER, Log
@@ -45,8 +44,6 @@ class Accepted(NamedTuple):
     """Tuples that could not."""
     first: int
     """The first number of what is left."""
-    has_sources: bool
-    """Whether it is certain how far each source had been taken in."""
 
 
 def accept_loss(folder: Path) -> Accepted:
@@ -90,12 +87,7 @@ def accept_loss(folder: Path) -> Accepted:
     Mark.replace(folder, new.id, new.state)
     Log(folder).close()
     kept = number - first
-    has_sources = (
-        mark is not None
-        and old.state.changes >= mark.changes
-        and old.state.sources == sources_sum(old.sources)
-    )
-    return Accepted(kept, first - old.state.floor - kept, first, has_sources)
+    return Accepted(kept, first - old.state.floor - kept, first)
 
 
 def _is_complete(folder: Path) -> bool:

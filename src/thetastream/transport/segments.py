@@ -6,13 +6,11 @@ that CRC-32. They are not compressed, so that a reader of a few columns touches 
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -47,6 +45,11 @@ class Segment:
         """The number after its last tuple."""
         return self.first + self.rows
 
+    @property
+    def row(self) -> tuple[int, int, int, int, int]:
+        """What the catalogue has of it."""
+        return self.first, self.rows, self.size, self.crc, self.newest
+
     @classmethod
     def at(cls, path: Path) -> Segment | None:
         """The segment with the name, as old as the file; None if it is no segment's name."""
@@ -69,14 +72,15 @@ class Segment:
             with open(
                 temporary, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)
             ) as file:
-                sink = _Counted(file)
-                with pa.ipc.new_file(sink, batches[0].schema) as writer:
+                with pa.ipc.new_file(pa.PythonFile(file, "w"), batches[0].schema) as writer:
                     for batch in _evenly(batches):
                         writer.write_batch(batch)
                 file.flush()
                 os.fsync(file.fileno())
             rows = sum(batch.num_rows for batch in batches)
-            segment = cls(folder, first, rows, sink.size, sink.crc, newest)
+            with pa.memory_map(str(temporary)) as written:
+                crc = zlib.crc32(written.read_buffer())
+                segment = cls(folder, first, rows, written.size(), crc, newest)
             os.replace(temporary, segment.path)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -131,22 +135,6 @@ class Segment:
             hint="restore the file from a copy of the site's folder, or keep what can be read and"
             " give it new numbers: thetastream site accept-loss FILE STREAM",
         )
-
-
-class _Counted(io.RawIOBase):
-    """Writes to a file, and counts bytes and their checksum on the way."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.size = self.crc = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self.crc = zlib.crc32(data, self.crc)
-        self.size += len(data)
-        return self._file.write(data)
 
 
 def _evenly(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
