@@ -36,14 +36,14 @@ MARK = "acknowledged"
 _PRAGMAS = (
     # No other process writes it, so that the index of the write-ahead log needs no file.
     "locking_mode = EXCLUSIVE",
-    "page_size = 16384",
+    "page_size = 8192",
     "auto_vacuum = NONE",
     # Some builds overwrite what is deleted, which would write each entry again.
     "secure_delete = OFF",
     "journal_mode = WAL",
     "synchronous = FULL",
     # Pages, of which there are 16 MB.
-    "wal_autocheckpoint = 1024",
+    "wal_autocheckpoint = 2048",
 )
 WRONG = (sqlite3.Error, SiteError, pa.ArrowException, ValueError, TypeError, OverflowError)
 """What reading rows of a damaged database raises."""
@@ -60,6 +60,7 @@ _COLUMNS = {
 }
 _TABLES = [
     f"CREATE TABLE {name} ({columns}, crc INTEGER{', data BLOB' * (name == 'entries')})"
+    f"{' WITHOUT ROWID' * (name == 'sources')}"
     for name, columns in _COLUMNS.items()
 ]
 _INSERTS = {
