@@ -366,7 +366,12 @@ def read(path: Path) -> Content:
             os.fsync(file.fileno())
     try:
         with reading(path) as db:
-            return _read(db, path)
+            content = _read(db, path)
+        with open(path, "rb") as file:
+            if file.read(20)[18:] != b"\2\2":
+                # Versions for writing and reading: with others, SQLite would only read it.
+                raise ValueError(f"the head of {path.name} is damaged")
+        return content
     except WRONG as error:
         raise _failure(path.parent, error) from None
 
