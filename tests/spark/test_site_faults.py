@@ -22,6 +22,7 @@ from tests.transport.conftest import Running
 from tests.transport.packets import ALARMS, alarms, packets
 from tests.transport.proxy import Proxy
 from tests.transport.test_kill import Process
+from tests.transport.tuples import Clock
 
 __all__ = ["start_site"]
 
@@ -174,7 +175,8 @@ def test_a_tuple_that_its_site_has_forgotten_stops_the_query(
     stream: Callable[..., DataFrame],
     tmp_path: Path,
 ) -> None:
-    site = start_site("packets", "at", retain=3 * 3_600_000_000)
+    clock = Clock()
+    site = start_site("packets", "at", retain=3 * 3_600_000_000, clock=clock)
     push(site.address, "packets", packets(0, 50))
     # Keys that no packet has, and then those of packets.
     folder = write_batches(tmp_path / "alarms", [alarms(0, 10, keys=1).slice(0, 1)])
@@ -187,7 +189,10 @@ def test_a_tuple_that_its_site_has_forgotten_stops_the_query(
     )
     drain(joined, tmp_path)
     assert results(tmp_path) == []
-    site.site.log("packets").maintain(10**18)
+    site.site.log("packets").seal()
+    clock.wait(10 * 3_600_000_000)
+    push(site.address, "packets", packets(50, 1))
+    site.site.log("packets").maintain()
     write_batches(tmp_path / "alarms", [alarms(0, 20)], first=1)
     with pytest.raises(StreamingQueryException) as caught:
         drain(joined, tmp_path)

@@ -47,7 +47,9 @@ def start_site(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         def start(name: str, time: str, **more: Any) -> Running:
             streams = {name: StreamConfig(name, time)}
             address = Address("127.0.0.1", 0, False)
-            found = Running(SiteConfig(tmp_path / f"site_{name}", address, streams, **more))
+            clock = more.pop("clock", None)
+            config = SiteConfig(tmp_path / f"site_{name}", address, streams, **more)
+            found = Running(config, clock)
             stack.callback(found.stop)
             return found
 

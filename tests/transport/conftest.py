@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.transport.tuples import Clock
 from thetastream.transport.addresses import Address
 from thetastream.transport.client import SiteClient
 from thetastream.transport.config import SiteConfig, StreamConfig
@@ -19,9 +20,10 @@ from thetastream.transport.site import Site
 class Running:
     """A site with its server; it can be stopped and started again."""
 
-    def __init__(self, config: SiteConfig) -> None:
+    def __init__(self, config: SiteConfig, clock: Clock | None = None) -> None:
         self.config = config
-        self.site = Site(config)
+        clocks = {} if clock is None else {"clock": clock.wall, "monotonic": clock.steady}
+        self.site = Site(config, **clocks)
         self.service = SiteService(self.site)
         self._is_open = True
 
@@ -43,9 +45,11 @@ def run_site(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
         def start(folder: Path | None = None, port: int = 0, **more: Any) -> Running:
             streams = more.pop("streams", {"rides": StreamConfig("rides", "at")})
+            clock = more.pop("clock", None)
             tls = "tls_cert" in more
             address = Address("127.0.0.1", port, tls)
-            found = Running(SiteConfig(folder or tmp_path / "site", address, streams, **more))
+            config = SiteConfig(folder or tmp_path / "site", address, streams, **more)
+            found = Running(config, clock)
             stack.callback(found.stop)
             return found
 

@@ -39,6 +39,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
         write(
             tmp_path,
             'dir = "site"\nlisten = "0.0.0.0:9000"\nretain = "2 hours"\ntoken_file = "token"\n'
+            'retain_bytes = "20 GB"\nfree_bytes = 0\n'
             'tls_cert = "cert"\ntls_key = "key"\n[limits]\nrequests = 4\nbatch_bytes = "1 MB"\n'
             '[streams.rides]\ntime = "at"\nfolder = "in"\n'
             '[streams.tips]\ntime = "t"\npush = true\n',
@@ -47,6 +48,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert config.dir == tmp_path / "site"
     assert config.address == Address("0.0.0.0", 9000, tls=True)
     assert config.retain == 7_200_000_000
+    assert (config.retain_bytes, config.free_bytes) == (20 * 1024**3, 0)
     assert config.token == TOKEN
     assert (config.limits.requests, config.limits.batch_bytes) == (4, 1024**2)
     assert config.streams["rides"].folder == tmp_path / "in"
@@ -58,6 +60,7 @@ def test_the_least_that_is_needed(tmp_path: Path) -> None:
     config = load(write(tmp_path, f'dir = "site"\n{STREAM}'))
     assert str(config.address) == "grpc://127.0.0.1:8815"
     assert (config.retain, config.token) == (None, None)
+    assert (config.retain_bytes, config.free_bytes) == (None, 256 * 1024**2)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +72,8 @@ def test_the_least_that_is_needed(tmp_path: Path) -> None:
         (f'dir = "s"\nretian = "1 hour"\n{STREAM}', "did you mean 'retain'"),
         (f'dir = "s"\nretain = "1 month"\n{STREAM}', "no fixed length"),
         (f'dir = "s"\nretain = 5\n{STREAM}', "no unit of time"),
+        (f'dir = "s"\nretain_bytes = "much"\n{STREAM}', "is not a size"),
+        (f'dir = "s"\nfree_bytes = -1\n{STREAM}', "is not a size"),
         (f'dir = "s"\nlisten = "8815"\n{STREAM}', "not a host and a port"),
         (f'dir = "s"\nlisten = "127.0.0.1:99999"\n{STREAM}', "not a host and a port"),
         (f'dir = "s"\ntls_cert = "c"\n{STREAM}', "has no tls_key"),

@@ -16,7 +16,7 @@ import pytest
 
 from tests.transport.conftest import Running
 from tests.transport.proxy import Proxy
-from tests.transport.tuples import ids, rides
+from tests.transport.tuples import Clock, ids, rides
 from thetastream.errors import (
     ForgottenError,
     SiteChangedError,
@@ -245,12 +245,14 @@ def test_damage_on_the_disk_is_not_asked_for_again(run_site: Start, connect: Con
 
 
 def test_what_is_forgotten_is_said(run_site: Start, connect: Connect) -> None:
-    running = run_site(retain=1)
+    clock = Clock()
+    running = run_site(retain=1, clock=clock)
     filled(running)
     log = running.site.logs["rides"]
     log.seal()
-    log.maintain(time.time_ns() // 1000 + 1_000_000)
+    clock.wait(1_000_000)
     running.site.push("rides", rides(ROWS, 5), crc=None, writer="", sequence=0)
+    log.maintain()
     client = connect(running.address)
     assert client.stream("rides").first == ROWS
     with pytest.raises(ForgottenError, match=f"{ROWS} is the first that is kept"):

@@ -15,7 +15,7 @@ from tests.transport.test_kill import serving
 from thetastream.errors import OptionError
 from thetastream.transport.client import SiteClient
 from thetastream.transport.jsonrows import JsonRows
-from thetastream.transport.log import Log
+from thetastream.transport.log import TOPIC, Log
 from thetastream.transport.messages import Limits
 from thetastream.transport.topicconfig import Skip, TopicConfig
 from thetastream.transport.topics import REFRESH, TopicSource
@@ -82,6 +82,7 @@ def test_each_message_once_with_the_real_consumer(cluster: Cluster, tmp_path: Pa
     while not first.problem:
         first.poll(time.time_ns() // 1000)
     first.close()
+    log.close()
     assert "message 2000 of partition 1 of the topic rides" in first.problem
     cluster.put(1, 500)
     cluster.flush()
@@ -97,7 +98,7 @@ def test_each_message_once_with_the_real_consumer(cluster: Cluster, tmp_path: Pa
 def test_offsets_that_the_broker_does_not_have(cluster: Cluster, tmp_path: Path) -> None:
     log = Log(tmp_path)
     empty = JsonRows(COLUMNS, "at").batch([])
-    log.append_with_positions(empty, at=0, positions={"rides/0": 50})
+    log.append(empty, source=f"{TOPIC}rides/0", position=50)
     one = source(log, cluster)
     one.poll(0)
     one.close()

@@ -26,7 +26,6 @@ from thetastream.transport.client import SiteClient
 from thetastream.transport.log import Log
 
 TOKEN = "a-token-of-32-characters-0123456"
-ROUNDS = 4
 
 
 class Process:
@@ -89,8 +88,11 @@ def config(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.slow
-def test_killed_again_and_again(config: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "rounds",
+    [pytest.param(4, marks=pytest.mark.slow), pytest.param(100, marks=pytest.mark.chaos)],
+)
+def test_killed_again_and_again(config: Path, tmp_path: Path, rounds: int) -> None:
     """Two writers push, files appear, the site is killed; then everything is counted."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -98,7 +100,7 @@ def test_killed_again_and_again(config: Path, tmp_path: Path) -> None:
     acknowledged: dict[int, range] = {}
     attempted = 0
     files = 0
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         with serving(config) as process:
             first = attempted
             attempted += 2_000_000
@@ -121,7 +123,7 @@ def test_killed_again_and_again(config: Path, tmp_path: Path) -> None:
             assert process.end(signal.SIGKILL) == -signal.SIGKILL
             for part in parts:
                 part.join()
-    assert len(acknowledged) > ROUNDS
+    assert len(acknowledged) > rounds
     with serving(config) as process, SiteClient(process.address, token=TOKEN) as client:
         info = client.stream("rides")
         found = ids(list(client.read("rides", 0, info.next)))

@@ -1,25 +1,25 @@
-"""The durable log: dense numbers, whatever a crash leaves behind."""
+"""The durable log: dense numbers, each tuple once, and when it forgets."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import stat
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.transport.tuples import SCHEMA, ids, rides
+from tests.transport.tuples import SCHEMA, Clock, ids, rides
 from thetastream.errors import ForgottenError, SiteChangedError, SiteDataError, SiteError
 from thetastream.errors import SiteRequestError as Refused
-from thetastream.transport import excerpts, taken
-from thetastream.transport import journal as journals
 from thetastream.transport.filters import Filter
-from thetastream.transport.log import Log, LogOptions
+from thetastream.transport.log import FILE, REMEMBER, TOPIC, WRITER, Log, LogOptions
 
 SECOND = 1_000_000
+HOUR = 3_600 * SECOND
 
 
 def everything(log: Log) -> list[int]:
@@ -38,57 +38,59 @@ def everything(log: Log) -> list[int]:
 def filled(folder: Path, counts: list[int], options: LogOptions | None = None) -> Log:
     log = Log(folder, options)
     for count in counts:
-        log.append(rides(log.next, count), at=0)
+        log.append(rides(log.next, count))
     return log
+
+
+def killed(folder: Path, **more: Any) -> Log:
+    """The log as a process finds it that follows one which was killed at this moment."""
+    copy = folder.with_name(f"{folder.name}-killed")
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy)
+    return Log(copy, **more)
 
 
 def test_numbers_are_dense_and_survive_a_restart(tmp_path: Path) -> None:
     log = filled(tmp_path / "log", [3, 1, 5])
     assert (log.first, log.next) == (0, 9)
-    # As after kill -9: nothing is closed.
-    again = Log(tmp_path / "log")
-    assert again.id == log.id
-    assert again.schema == SCHEMA
-    assert everything(again) == list(range(9))
-    assert again.append(rides(9, 2), at=0) == (9, 2)
+    for again in (killed(tmp_path / "log"), log.close() or Log(tmp_path / "log")):
+        assert again.id == log.id
+        assert again.schema == SCHEMA
+        assert everything(again) == list(range(9))
+        assert again.append(rides(9, 2)) == (9, 2)
+        again.close()
 
 
 def test_a_log_of_many_files_reads_as_one(tmp_path: Path) -> None:
-    log = filled(tmp_path, [50] * 40, LogOptions(seal_bytes=10_000, message_bytes=1_000))
+    log = filled(tmp_path / "log", [50] * 40, LogOptions(seal_bytes=10_000, message_bytes=1_000))
     assert log.files() > 5
     assert everything(log) == list(range(2000))
-    found = log.read(333, 777, columns=["at", "id"])
-    batches = [piece.batch for piece in found]
+    batches = [piece.batch for piece in log.read(333, 777, columns=["at", "id"])]
     assert batches[0].schema.names == ["_number", "at", "id"]
     assert ids(batches) == list(range(333, 777))
-    assert everything(Log(tmp_path)) == list(range(2000))
+    assert everything(killed(tmp_path / "log")) == list(range(2000))
 
 
 def test_tuples_by_number(tmp_path: Path) -> None:
     log = filled(tmp_path, [50] * 40, LogOptions(seal_bytes=10_000))
-    wanted = np.array([0, 1, 49, 50, 51, 777, 1999])
-    found = list(log.fetch(wanted, columns=["zone", "id"]))
-    assert ids(found) == wanted.tolist()
+    log.append(rides(2000, 10))
+    wanted = np.array([0, 1, 49, 50, 51, 777, 1999, 2005])
+    assert ids(list(log.fetch(wanted, columns=["zone", "id"]))) == wanted.tolist()
     assert list(log.fetch(np.zeros(0, dtype=np.int64))) == []
     for wrong in ([3, 3], [3, 2], [-1, 2]):
         with pytest.raises(Refused, match="ascend"):
             log.fetch(np.array(wrong))
-    with pytest.raises(SiteChangedError, match="tuple 2000 is not there"):
-        log.fetch(np.array([1, 2000]))
+    with pytest.raises(SiteChangedError, match="tuple 2010 is not there"):
+        log.fetch(np.array([1, 2010]))
 
 
-def test_only_so_many_files_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(excerpts, "MAX_OPEN", 2)
+def test_files_that_hold_none_of_the_numbers_are_not_opened(tmp_path: Path) -> None:
     log = filled(tmp_path, [50] * 40, LogOptions(seal_bytes=10_000))
-    readings = [log.read(0, 2000) for _ in range(3)]
-    batches: list[list[pa.RecordBatch]] = [[], [], []]
-    for number in range(100):
-        for reading, found in zip(readings, batches, strict=True):
-            piece = next(reading, None)
-            if piece is not None:
-                found.append(piece.batch)
-        assert sum(one._batches is not None for one in log._segments) <= 2, number
-    assert [ids(found) for found in batches] == [list(range(2000))] * 3
+    for path in sorted(tmp_path.glob("*.arrow"))[1:-1]:
+        path.unlink()
+    assert ids(list(log.fetch(np.array([3, 1999])))) == [3, 1999]
+    with pytest.raises(SiteDataError, match="is damaged"):
+        list(log.fetch(np.array([3, 777, 1999])))
 
 
 def test_a_filter_leaves_no_gap_in_what_is_covered(tmp_path: Path) -> None:
@@ -101,48 +103,45 @@ def test_a_filter_leaves_no_gap_in_what_is_covered(tmp_path: Path) -> None:
     assert ids([piece.batch for piece in pieces]) == expected
 
 
-# -- crashes --------------------------------------------------------------------------------------
+def test_readers_while_tuples_come_and_go(tmp_path: Path) -> None:
+    """Each reader gets exactly its range, or an error by name, whatever happens meanwhile."""
+    clock = Clock()
+    options = LogOptions(retain_bytes=60_000, seal_bytes=8_000, message_bytes=2_000)
+    log = Log(tmp_path, options, clock=clock.wall, monotonic=clock.steady)
+    ending = threading.Event()
+    failures: list[object] = []
+    complete = forgotten = 0
+
+    def read() -> None:
+        nonlocal complete, forgotten
+        while not ending.is_set():
+            start, stop = log.first, log.next
+            try:
+                if ids([piece.batch for piece in log.read(start, stop)]) != [*range(start, stop)]:
+                    failures.append((start, stop))
+                complete += 1
+            except ForgottenError:
+                forgotten += 1
+            except BaseException as error:
+                failures.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    while log.next < 6_000 or not complete:
+        log.append(rides(log.next, 20))
+        log.maintain()
+    ending.set()
+    for reader in readers:
+        reader.join()
+    assert failures == []
+    assert log.first > 0
+    assert not {path.name for path in tmp_path.glob("*.arrow")} - {
+        segment.path.name for segment in log._segments
+    }
 
 
-def test_a_torn_end_is_cut_wherever_it_is_torn(tmp_path: Path) -> None:
-    log = filled(tmp_path / "log", [2, 3])
-    before = log._journal.size
-    log.append(rides(5, 2), at=0)
-    path = log._journal.path
-    whole = path.read_bytes()
-    for length in range(before, len(whole)):
-        path.write_bytes(whole[:length])
-        found = Log(tmp_path / "log")
-        assert found.next == 5, length
-        assert path.stat().st_size == before
-        if length % 50 == 0:
-            assert everything(found) == list(range(5))
-            assert found.append(rides(5, 1), at=0) == (5, 1)
-        found.close()
-    path.write_bytes(whole)
-    assert everything(Log(tmp_path / "log")) == list(range(7))
-
-
-def test_zeros_at_the_end_are_cut(tmp_path: Path) -> None:
-    """A machine that loses power may leave the length of a file, but not its content."""
-    log = filled(tmp_path, [2, 3])
-    path, size = log._journal.path, log._journal.size
-    log.append(rides(5, 2), at=0)
-    data = path.read_bytes()
-    path.write_bytes(data[: size + 40] + bytes(len(data) - size - 40))
-    assert everything(Log(tmp_path)) == list(range(5))
-
-
-def test_damage_before_the_end_is_refused(tmp_path: Path) -> None:
-    log = filled(tmp_path, [2, 3])
-    place = log._journal.size - 10
-    log.append(rides(5, 2), at=0)
-    path = log._journal.path
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(SiteDataError, match="acknowledged lie behind the damage"):
-        Log(tmp_path)
+# -- crashes and lost files -----------------------------------------------------------------------
 
 
 def test_a_crash_at_any_step_of_sealing_loses_nothing(
@@ -153,12 +152,11 @@ def test_a_crash_at_any_step_of_sealing_loses_nothing(
     class Crash(BaseException):
         pass
 
-    steps = ("write", "taken", "journal", "unlink")
-    for step in steps:
+    for step in ("fsync", "replace", "sync_folder", "put", "write"):
         folder = tmp_path / step
         log = filled(folder, [4, 4])
-        log.append_of_file(rides(8, 2), at=0, name="a", upto=2, size=9, complete=True)
-        log.append(rides(10, 1), at=0, writer="w", sequence=4)
+        log.append(rides(8, 2), source=f"{FILE}a", position=2, note="2 9")
+        log.append(rides(10, 1), source=f"{WRITER}w", position=4)
         copy = tmp_path / f"{step}-crashed"
 
         def crash(*_: object, folder: Path = folder, copy: Path = copy, **__: object) -> None:
@@ -166,238 +164,270 @@ def test_a_crash_at_any_step_of_sealing_loses_nothing(
             shutil.copytree(folder, copy)
             raise Crash
 
+        target = {
+            "fsync": "thetastream.transport.segments.os.fsync",
+            "replace": "thetastream.transport.segments.os.replace",
+            "sync_folder": "thetastream.transport.segments.sync_folder",
+            "put": "thetastream.transport.log.put",
+            "write": "thetastream.transport.catalogue.Mark.write",
+        }[step]
         with monkeypatch.context() as patch:
-            if step == "write":
-                patch.setattr("thetastream.transport.segments.os.replace", crash)
-            elif step == "taken":
-                patch.setattr(taken, "append_durably", crash)
-            elif step == "journal":
-                patch.setattr(journals, "write_file", crash)
-            else:
-                patch.setattr(Path, "unlink", crash)
+            patch.setattr(target, crash)
             with pytest.raises(Crash):
                 log.seal()
-        found = Log(copy)
-        assert found.id == log.id
-        assert everything(found) == list(range(11))
-        assert found.is_taken("a")
-        assert found.append(rides(10, 1), at=0, writer="w", sequence=4) == (10, 1)
-        assert found.next == 11
-        found.append(rides(11, 1), at=0)
-        found.seal()
-        assert everything(Log(copy)) == list(range(12))
-        assert Log(copy).is_taken("a")
-
-
-def test_a_seal_whose_last_step_fails_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The journal that follows has its name already, and the folder cannot be made durable."""
-    log = filled(tmp_path, [4, 4])
-    create = journals.Journal.create
-
-    def failing(folder: Path, head: journals.Head) -> journals.Journal:
-        create(folder, head).close()
-        raise OSError(5, "Input/output error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(journals.Journal, "create", failing)
-        with pytest.raises(OSError, match="Input/output"):
-            log.seal()
-    log.append(rides(8, 2), at=0)
-    assert everything(Log(tmp_path)) == list(range(10))
-
-
-def test_positions_are_stored_with_their_rows(tmp_path: Path) -> None:
-    log = Log(tmp_path)
-    log.append_with_positions(rides(0, 0), at=0, positions={"t/0": 5, "t/1": 0})
-    log.append_with_positions(rides(0, 3), at=0, positions={"t/0": 8})
-    assert Log(tmp_path).positions() == {"t/0": 8, "t/1": 0}
-    log = Log(tmp_path)
-    log.seal()
-    log.append_with_positions(rides(3, 1), at=0, positions={"t/1": 2})
-    found = Log(tmp_path)
-    assert found.positions() == {"t/0": 8, "t/1": 2}
-    assert everything(found) == [0, 1, 2, 3]
-    with pytest.raises(ValueError, match="t/0 goes back to 7"):
-        found.append_with_positions(rides(4, 1), at=0, positions={"t/0": 7})
+        again = Log(copy)
+        assert again.id == log.id
+        assert everything(again) == list(range(11))
+        assert len(list(copy.glob("*.arrow"))) == again.files()
+        assert not [path for path in copy.iterdir() if path.name.startswith(".")]
+        assert again.append(rides(10, 1), source=f"{WRITER}w", position=4) == (10, 1)
+        again.append(rides(11, 1))
+        again.seal()
+        last = killed(copy)
+        assert everything(last) == list(range(12))
+        assert last.source(f"{FILE}a") == log.source(f"{FILE}a")
 
 
 def test_an_append_after_a_seal_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = filled(tmp_path, [4], LogOptions(seal_bytes=2000))
+    log = filled(tmp_path / "log", [4], LogOptions(seal_bytes=2000))
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(journals, "write_file", full)
+        patch.setattr("thetastream.transport.segments.os.fsync", full)
         while not log.problem:
-            log.append(rides(log.next, 4), at=0)
+            log.append(rides(log.next, 4))
     assert "No space" in log.problem
-    assert everything(Log(tmp_path)) == list(range(log.next))
-    log.append(rides(log.next, 4), at=0)
-    assert log.files() == 1
+    log.append(rides(log.next, 4))
+    assert everything(killed(tmp_path / "log")) == list(range(log.next))
+    assert log.files() == 0
+    log.maintain()
+    assert (log.files(), log.problem) == (1, "")
     assert everything(log) == list(range(log.next))
 
 
-def test_a_full_disk_stores_nothing_and_breaks_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = filled(tmp_path, [4])
-    write = os.pwrite
-
-    def torn(file: int, data: memoryview, at: int) -> int:
-        if len(data) > 20:
-            return write(file, data[:20], at)
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("thetastream.transport.journal.os.pwrite", torn)
-        with pytest.raises(SiteError, match="No space left"):
-            log.append(rides(4, 4), at=0)
-    assert everything(log) == list(range(4))
-    log.append(rides(4, 1), at=0)
-    assert everything(Log(tmp_path)) == list(range(5))
-
-
-def test_a_disk_that_cannot_sync_takes_nothing_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = filled(tmp_path, [4])
-
-    def fail(file: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("thetastream.transport.journal.os.fdatasync", fail)
-        with pytest.raises(SiteError, match="Input/output"):
-            log.append(rides(4, 4), at=0)
-    with pytest.raises(SiteError, match="start the site again"):
-        log.append(rides(4, 4), at=0)
-    assert everything(log) == list(range(4))
-
-
-@pytest.mark.parametrize("lost", ["segment", "journal", "floor"])
+@pytest.mark.parametrize("lost", ["*.arrow", "*.db", "acknowledged"])
 def test_lost_files_are_named(tmp_path: Path, lost: str) -> None:
-    log = filled(tmp_path, [50] * 20, LogOptions(seal_bytes=10_000, retain=SECOND))
-    if lost == "segment":
-        sorted(tmp_path.glob("*.arrow"))[1].unlink()
-    elif lost == "journal":
-        log._journal.path.unlink()
-    else:
-        (tmp_path / "floor").write_text("{")
-    with pytest.raises(SiteDataError, match="is not complete"):
+    filled(tmp_path, [50] * 20, LogOptions(seal_bytes=10_000)).close()
+    sorted(tmp_path.glob(lost))[0].unlink()
+    with pytest.raises(SiteDataError, match=r"is not complete|is damaged"):
         Log(tmp_path)
 
 
-def test_a_damaged_file_is_named_when_it_is_read(tmp_path: Path) -> None:
-    filled(tmp_path, [50] * 20, LogOptions(seal_bytes=10_000))
-    path = sorted(tmp_path.glob("*.arrow"))[1]
-    data = bytearray(path.read_bytes())
-    data[1000] ^= 1
-    path.write_bytes(data)
+def test_a_folder_of_another_release_is_not_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "journal-00000000000000000000").write_bytes(b"TSJOURN1")
+    with pytest.raises(SiteDataError, match="acknowledged is missing"):
+        Log(tmp_path)
+
+
+def test_a_log_that_was_being_created_is_created_again(tmp_path: Path) -> None:
+    """The process ends at each moment of creating the log."""
+    log = Log(tmp_path / "log")
+    (mark,) = (tmp_path / "log").glob("acknowledged")
+    text = mark.read_bytes()
+    log.close()
+    database = tmp_path / "log" / f"{log.id}.db"
+    whole = database.read_bytes()
+    from thetastream.transport.catalogue import Mark, State
+
+    for length in (None, 0, 100, len(whole) // 2, len(whole)):
+        Mark.replace(tmp_path / "log", log.id, State())
+        database.unlink(missing_ok=True)
+        if length is not None:
+            database.write_bytes(whole[:length])
+        again = Log(tmp_path / "log")
+        assert mark.read_bytes() == text
+        assert again.append(rides(0, 3)) == (0, 3)
+        again.close()
+
+
+def test_only_one_process_uses_a_log(tmp_path: Path) -> None:
     log = Log(tmp_path)
-    assert ids([piece.batch for piece in log.read(0, 10)]) == list(range(10))
-    with pytest.raises(SiteDataError, match=path.name):
-        everything(log)
+    with pytest.raises(SiteError, match="database is locked"):
+        Log(tmp_path)
+    log.append(rides(0, 1))
 
 
 # -- retention ------------------------------------------------------------------------------------
 
 
+def aging(folder: Path, clock: Clock, **options: Any) -> Log:
+    return Log(folder, LogOptions(**options), clock=clock.wall, monotonic=clock.steady)
+
+
 def test_whole_files_are_forgotten_and_numbers_go_on(tmp_path: Path) -> None:
-    options = LogOptions(retain=10 * SECOND, seal_after=SECOND)
-    log = Log(tmp_path, options)
-    for second in range(5):
-        log.append(rides(log.next, 10), at=second * SECOND)
-        log.maintain((second + 1) * SECOND)
+    clock = Clock()
+    log = aging(tmp_path / "log", clock, retain=10 * SECOND, seal_after=SECOND)
+    for _ in range(5):
+        log.append(rides(log.next, 10))
+        clock.wait(SECOND)
+        log.maintain()
     assert log.files() == 5
     reading = log.read(0, 50)
     next(reading)
-    log.maintain(12 * SECOND + 1)
-    assert (log.first, log.next, log.files()) == (30, 50, 2)
-    with pytest.raises(ForgottenError, match="tuple 29 has been forgotten: 30 is the first"):
-        log.read(29, 40)
+    # Time alone makes nothing old: the newest tuple does.
+    clock.wait(7 * SECOND + 1)
+    log.maintain()
+    assert log.first == 0
+    log.append(rides(50, 1))
+    log.maintain()
+    assert (log.first, log.next, log.files()) == (20, 51, 3)
+    with pytest.raises(ForgottenError, match="tuple 19 has been forgotten: 20 is the first"):
+        log.read(19, 40)
     with pytest.raises(ForgottenError, match="have been forgotten"):
         list(reading)
     with pytest.raises(ForgottenError):
         log.fetch(np.array([5, 45]))
-    assert everything(log) == list(range(30, 50))
-    log.maintain(100 * SECOND)
-    assert (log.first, log.next, log.files()) == (50, 50, 0)
-    again = Log(tmp_path, options)
-    assert (again.first, again.next) == (50, 50)
-    assert again.append(rides(50, 1), at=0)[0] == 50
+    assert everything(log) == list(range(20, 51))
+    again = killed(tmp_path / "log")
+    assert (again.first, again.next) == (20, 51)
+    assert again.append(rides(51, 1))[0] == 51
+
+
+def test_a_clock_that_jumps_ahead_costs_nobody_a_tuple_at_once(tmp_path: Path) -> None:
+    clock = Clock()
+    log = aging(tmp_path / "log", clock, retain=2 * HOUR, seal_after=HOUR // 10)
+    for _ in range(20):
+        log.append(rides(log.next, 10))
+        clock.wait(HOUR // 10)
+        log.maintain()
+    before = log.first
+    clock.jump(1000 * HOUR)
+    for restarted in (False, True):
+        if restarted:
+            log.close()
+            log = aging(tmp_path / "log", clock, retain=2 * HOUR, seal_after=HOUR // 10)
+        log.append(rides(log.next, 10))
+        log.maintain()
+        assert log.first == before
+    # Then at twice the speed: in half an hour what was an hour older.
+    clock.wait(HOUR // 2)
+    log.maintain()
+    assert 90 <= log.first <= 110
+    # The clock is set back; tuples are not taken in before those that are there.
+    clock.jump(-2000 * HOUR)
+    log.append(rides(log.next, 10))
+    assert everything(log) == list(range(log.first, log.next))
+    times = [entry.at for entry in log._entries]
+    assert times == sorted(times)
+
+
+def test_a_log_larger_than_its_size_forgets_the_oldest_files(tmp_path: Path) -> None:
+    clock = Clock()
+    log = aging(tmp_path, clock, retain_bytes=40_000, seal_bytes=8_000)
+    for _ in range(100):
+        log.append(rides(log.next, 20))
+        log.maintain()
+    files = sum(path.stat().st_size for path in tmp_path.glob("*.arrow"))
+    assert 20_000 < files <= 40_000
+    assert log.first > 0
+    assert everything(log) == list(range(log.first, 2000))
 
 
 def test_a_crash_while_forgetting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = LogOptions(retain=SECOND, seal_after=SECOND)
-    log = filled(tmp_path, [10], options)
-    log.maintain(SECOND)
+    log = filled(tmp_path / "log", [50] * 20, LogOptions(seal_bytes=10_000, retain_bytes=1))
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            log.maintain(10 * SECOND)
-    assert list(tmp_path.glob("*.arrow"))
-    found = Log(tmp_path, options)
-    assert (found.first, found.next) == (10, 10)
-    assert not list(tmp_path.glob("*.arrow"))
+            log.maintain()
+    again = killed(tmp_path / "log")
+    assert (again.first, again.next) == (log.first, log.next)
+    assert len(list((tmp_path / "log-killed").glob("*.arrow"))) == again.files()
+    assert everything(again) == list(range(log.first, log.next))
 
 
-# -- writers and files ----------------------------------------------------------------------------
+def test_a_disk_without_room_takes_nothing_in(tmp_path: Path) -> None:
+    log = filled(tmp_path, [4])
+    log.append(rides(4, 2), source=f"{WRITER}w", position=1)
+    log.close()
+    log = Log(tmp_path, LogOptions(free_bytes=2**62, retain_bytes=1))
+    with pytest.raises(SiteError, match="free, and") as error:
+        log.append(rides(6, 1))
+    assert "free_bytes" in error.value.hint
+    # What is stored is acknowledged again, read, and forgotten.
+    assert log.append(rides(4, 2), source=f"{WRITER}w", position=1) == (4, 2)
+    assert everything(log) == list(range(6))
+    log.seal()
+    log.maintain()
+    assert log.first == 6
 
 
-def test_a_push_that_is_sent_again_is_not_stored_again(tmp_path: Path) -> None:
-    log = Log(tmp_path)
-    assert log.append(rides(0, 3), at=0, writer="a", sequence=0) == (0, 3)
-    assert log.append(rides(0, 3), at=0, writer="a", sequence=0) == (0, 3)
-    assert log.append(rides(3, 2), at=0, writer="b", sequence=0) == (3, 2)
-    assert log.append(rides(5, 2), at=0, writer="a", sequence=1) == (5, 2)
+# -- sources --------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_comes_again_is_not_stored_again(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log")
+    a, b = f"{WRITER}a", f"{WRITER}b"
+    assert log.append(rides(0, 3), source=a, position=0) == (0, 3)
+    assert log.append(rides(0, 3), source=a, position=0) == (0, 3)
+    assert log.append(rides(3, 2), source=b, position=0) == (3, 2)
+    assert log.append(rides(5, 2), source=a, position=1) == (5, 2)
     for restarted in (False, True):
         if restarted:
             log.seal()
-            log = Log(tmp_path)
-        assert log.append(rides(5, 2), at=0, writer="a", sequence=1) == (5, 2)
-        with pytest.raises(Refused, match="after 1"):
-            log.append(rides(0, 3), at=0, writer="a", sequence=0)
-        with pytest.raises(Refused, match="had 2 rows before"):
-            log.append(rides(0, 3), at=0, writer="a", sequence=1)
+            log = killed(tmp_path / "log")
+        assert log.append(rides(5, 2), source=a, position=1) == (5, 2)
+        with pytest.raises(Refused, match="writer a: 0 comes after 1"):
+            log.append(rides(0, 3), source=a, position=0)
+        for other in (rides(0, 3), rides(6, 2)):
+            with pytest.raises(Refused, match="writer a: 1 came before with other rows"):
+                log.append(other, source=a, position=1)
     assert everything(log) == list(range(7))
 
 
-def test_which_rows_of_a_file_are_taken_in(tmp_path: Path) -> None:
-    log = Log(tmp_path)
+def test_writers_are_remembered_for_a_week(tmp_path: Path) -> None:
+    clock = Clock()
+    log = aging(tmp_path / "log", clock)
+    log.append(rides(0, 1), source=f"{WRITER}a", position=7)
+    clock.wait(REMEMBER - HOUR)
+    log.append(rides(1, 1), source=f"{WRITER}b", position=1)
+    log.maintain()
+    assert log.append(rides(0, 1), source=f"{WRITER}a", position=7) == (0, 1)
+    clock.wait(3 * HOUR)
+    log.append(rides(2, 1), source=f"{WRITER}b", position=2)
+    log.maintain()
+    assert log.source(f"{WRITER}a") is None
+    assert log.source(f"{WRITER}b") is not None
+    assert log.positions(WRITER) == {"b": 2}
+    again = killed(tmp_path / "log")
+    assert again.positions(WRITER) == {"b": 2}
+
+
+def test_positions_are_stored_with_their_rows(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log")
+    log.append(rides(0, 0), source=f"{TOPIC}t/0", position=5)
+    log.append(rides(0, 0), source=f"{TOPIC}t/1", position=0)
+    log.append(rides(0, 3), source=f"{TOPIC}t/0", position=8)
+    log.append(rides(3, 0), source=f"{TOPIC}t/0", position=9)
     for restarted in (False, True):
         if restarted:
             log.seal()
-            log = Log(tmp_path)
-        first = log.next
-        name = f"{first}.parquet"
-        log.append_of_file(rides(0, 3), at=0, name=name, upto=3, size=70, complete=False)
-        log.seal()
-        log = Log(tmp_path)
-        assert log.partly_taken(name) == (3, 70)
-        with pytest.raises(ValueError, match="twice or not in order"):
-            log.append_of_file(rides(0, 3), at=0, name=name, upto=3, size=70, complete=False)
-        log.append_of_file(rides(3, 2), at=0, name=name, upto=5, size=70, complete=True)
-        assert log.is_taken(name)
-        assert log.partly_taken(name) == (0, 0)
-    assert Log(tmp_path).is_taken("0.parquet")
+            log = killed(tmp_path / "log")
+        assert log.positions(TOPIC) == {"t/0": 9, "t/1": 0}
+        assert everything(log) == [0, 1, 2]
+        with pytest.raises(Refused, match="8 comes after 9"):
+            log.append(rides(4, 1), source=f"{TOPIC}t/0", position=8)
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log")
+    names = ["\ud800", "a\0b", "ä" * 500, "file\udcff"]
+    for number, name in enumerate(names):
+        log.append(rides(number, 1), source=f"{FILE}{name}", position=1)
+    assert set(killed(tmp_path / "log").positions(FILE)) == set(names)
 
 
 def test_files_are_the_owners_only(tmp_path: Path) -> None:
-    log = filled(tmp_path / "log", [50] * 20, LogOptions(seal_bytes=10_000, retain=SECOND))
-    log.append_of_file(rides(0, 1), at=0, name="a", upto=1, size=1, complete=True)
-    log.seal()
-    log.maintain(0)
-    log._forget(log._segments[:1])
+    log = filled(tmp_path / "log", [50] * 20, LogOptions(seal_bytes=10_000))
     assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o700
-    found = {path.name.partition("-")[0] for path in (tmp_path / "log").iterdir()}
-    assert {"floor", "taken", "journal"} <= found
+    names = {path.suffix for path in (tmp_path / "log").iterdir()}
+    assert names == {"", ".arrow", ".db", ".db-wal"}
     for path in (tmp_path / "log").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    log.close()
 
 
 def test_columns_that_no_stream_can_have(tmp_path: Path) -> None:
@@ -409,5 +439,5 @@ def test_columns_that_no_stream_can_have(tmp_path: Path) -> None:
         (pa.record_batch({"a": pa.nulls(1)}), "null"),
     ):
         with pytest.raises(Refused, match=word):
-            log.append(batch, at=0)
+            log.append(batch)
     assert (log.next, log.schema) == (0, None)

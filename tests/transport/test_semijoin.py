@@ -24,6 +24,7 @@ from tests.transport.sited import (
     facts_of,
     infos_of,
 )
+from tests.transport.tuples import Clock
 from thetastream.errors import ForgottenError, SiteChangedError, UnknownColumnError
 from thetastream.options import JoinOptions
 from thetastream.planner import SiteFacts
@@ -271,15 +272,18 @@ def test_a_tuple_that_the_site_has_forgotten_is_named(
     run_site: Callable[..., Running], connect: Callable[..., Any]
 ) -> None:
     fetching._KEPT.clear()
-    running = run_site(streams=STREAMS, retain=1_000_000)
+    clock = Clock()
+    running = run_site(streams=STREAMS, retain=1_000_000, clock=clock)
     client = connect(running.address)
     client.push("packets", packets(0, 50))
     client.push("alarms", alarms(0, 50))
     sited = Sited(running, "p.k = a.k", {"p": "packets", "a": "alarms"})
     (found,) = sited.join.play([Batch(*sited.tables(0, 50))])
     log = running.site.log("packets")
+    log.seal()
+    clock.wait(10_000_000)
     client.push("packets", packets(50, 1))
-    log.maintain(10**18)
+    log.maintain()
     with pytest.raises(ForgottenError, match="packets"):
         sited.completed(found)
 
@@ -332,7 +336,8 @@ def test_a_site_that_was_set_up_anew_is_refused(
 def test_numbers_that_the_site_does_not_have_are_refused(
     run_site: Callable[..., Running], connect: Callable[..., Any]
 ) -> None:
-    running = run_site(streams=STREAMS, retain=1_000_000)
+    clock = Clock()
+    running = run_site(streams=STREAMS, retain=1_000_000, clock=clock)
     client = connect(running.address)
     client.push("packets", packets(0, 50))
     client.push("alarms", alarms(0, 50))
@@ -341,9 +346,10 @@ def test_numbers_that_the_site_does_not_have_are_refused(
     start = follower.initial()
     with pytest.raises(SiteChangedError, match="lost tuples"):
         follower.latest({**start, "number": 51}, None)
-    running.site.log("packets").maintain(10**18)
+    running.site.log("packets").seal()
+    clock.wait(10_000_000)
     client.push("packets", packets(50, 1))
-    running.site.log("packets").maintain(10**18)
+    running.site.log("packets").maintain()
     fresh = Follower(sited.feeds[0])
     with pytest.raises(ForgottenError, match="'packets' from number 0"):
         fresh.latest(start, None)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.transport.tuples import ids, rides
+from tests.transport.tuples import Clock, ids, rides
 from thetastream.transport import sources
-from thetastream.transport.log import Log
+from thetastream.transport.log import FILE, REMEMBER, Log
 from thetastream.transport.messages import Limits
 from thetastream.transport.sources import FolderSource
 
@@ -22,12 +23,21 @@ class Scene:
         self.root = root
         self.files = root / "files"
         self.files.mkdir()
+        self.clock = Clock()
+        self.starts = 0
         self.restart()
 
     def restart(self) -> None:
-        """As after kill -9: nothing is closed."""
-        self.log = Log(self.root / "log")
+        """As after kill -9: the next process finds what is on the disk at this moment."""
+        before, folder = (self.root / f"log-{self.starts + more}" for more in (0, 1))
+        if self.starts:
+            shutil.copytree(before, folder)
+        self.starts += 1
+        self.log = Log(folder, clock=self.clock.wall, monotonic=self.clock.steady)
         self.source = FolderSource(self.log, self.files, "at", Limits())
+
+    def is_taken(self, name: str) -> bool:
+        return self.source._is_taken(name)
 
     def put(self, name: str, *tables: pa.RecordBatch) -> None:
         with pq.ParquetWriter(self.files / name, tables[0].schema) as writer:
@@ -74,7 +84,7 @@ def test_each_file_once_across_restarts(scene: Scene) -> None:
 def test_a_crash_in_the_middle_of_a_file(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "CHUNK_ROWS", 10)
     scene.put("a.parquet", *(rides(first, 25) for first in range(0, 100, 25)))
-    append = Log.append_of_file
+    append = Log.append
 
     class Crash(BaseException):
         pass
@@ -84,7 +94,7 @@ def test_a_crash_in_the_middle_of_a_file(scene: Scene, monkeypatch: pytest.Monke
 
         def crashing(
             log: Log, batch: pa.RecordBatch, crash_at: int = crash_at, **more: object
-        ) -> int:
+        ) -> tuple[int, int]:
             nonlocal count
             count += 1
             if count > crash_at:
@@ -92,7 +102,7 @@ def test_a_crash_in_the_middle_of_a_file(scene: Scene, monkeypatch: pytest.Monke
             return append(log, batch, **more)  # type: ignore[arg-type]
 
         with monkeypatch.context() as patch:
-            patch.setattr(Log, "append_of_file", crashing)
+            patch.setattr(Log, "append", crashing)
             with pytest.raises(Crash):
                 scene.source.poll(0)
         if crash_at == 2:
@@ -101,7 +111,7 @@ def test_a_crash_in_the_middle_of_a_file(scene: Scene, monkeypatch: pytest.Monke
     assert 0 < scene.log.next < 100
     scene.source.poll(0)
     assert scene.found() == list(range(100))
-    assert scene.log.is_taken("a.parquet")
+    assert scene.is_taken("a.parquet")
 
 
 def test_a_damaged_file_is_named_and_loses_nothing(scene: Scene) -> None:
@@ -144,7 +154,7 @@ def test_an_empty_file_and_a_folder_that_is_missing(scene: Scene) -> None:
     scene.put("a.parquet", rides(0, 0))
     scene.put("b.parquet", rides(0, 5))
     scene.source.poll(0)
-    assert scene.log.is_taken("a.parquet")
+    assert scene.is_taken("a.parquet")
     scene.restart()
     assert scene.source.poll(0) == 0
     assert scene.found() == list(range(5))
@@ -153,11 +163,61 @@ def test_an_empty_file_and_a_folder_that_is_missing(scene: Scene) -> None:
     assert "cannot be read" in scene.source.problem
 
 
-def test_a_file_that_changes_after_it_was_begun(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scene.log.append_of_file(rides(0, 5), at=0, name="a.parquet", upto=5, size=1, complete=False)
+def test_a_file_that_changes_after_it_was_begun(scene: Scene) -> None:
+    scene.log.append(rides(0, 5), source=f"{FILE}a.parquet", position=5, note="10 1")
     scene.put("a.parquet", rides(0, 10))
     scene.source.poll(0)
     assert "has changed after 5 of its rows" in scene.source.refused["a.parquet"]
     assert scene.log.next == 5
+
+
+def pass_time(scene: Scene, days: int) -> None:
+    """Days in which a file comes each day and is removed again."""
+    for _ in range(days):
+        scene.clock.wait(REMEMBER // 7)
+        name = f"{scene.log.next:06d}.parquet"
+        scene.put(name, rides(scene.log.next, 1))
+        scene.source.poll(0)
+        scene.log.maintain()
+        (scene.files / name).unlink()
+
+
+def test_names_are_remembered_while_the_file_is_there(scene: Scene) -> None:
+    scene.put("stays.parquet", rides(0, 1))
+    scene.put("goes.parquet", rides(1, 1))
+    scene.source.poll(0)
+    (scene.files / "goes.parquet").unlink()
+    pass_time(scene, 30)
+    names = set(scene.log.positions(FILE))
+    assert "stays.parquet" in names
+    assert "goes.parquet" not in names
+    # Names of a week, and what the last look has not removed yet.
+    assert len(names) < 12
+    scene.restart()
+    assert scene.source.poll(0) == 0
+    assert sorted(scene.found()) == list(range(scene.log.next))
+
+
+def test_a_folder_that_was_not_mounted_is_not_taken_in_twice(scene: Scene) -> None:
+    for number in range(3):
+        scene.put(f"{number}.parquet", rides(number, 1))
+    scene.source.poll(0)
+    hidden = scene.root / "hidden"
+    scene.files.rename(hidden)
+    for mounted in (False, True):
+        # First there is no folder, then an empty one.
+        if mounted:
+            scene.files.mkdir()
+        for _ in range(10):
+            scene.clock.wait(REMEMBER)
+            assert scene.source.poll(0) == 0
+            scene.log.maintain()
+    scene.files.rmdir()
+    hidden.rename(scene.files)
+    scene.restart()
+    scene.put("3.parquet", rides(3, 1))
+    for _ in range(3):
+        scene.source.poll(0)
+        scene.clock.wait(REMEMBER)
+        scene.log.maintain()
+    assert scene.found() == [0, 1, 2, 3]

@@ -29,3 +29,26 @@ def rides(first: int, rows: int) -> pa.RecordBatch:
 def ids(batches: list[pa.RecordBatch]) -> list[int]:
     """The ids in the batches, in their order."""
     return [number for batch in batches for number in batch.column("id").to_pylist()]
+
+
+class Clock:
+    """The time of a machine, which a test sets, and the time that really passes."""
+
+    def __init__(self) -> None:
+        self._time = ORIGIN
+        self._passed = 0
+
+    def wall(self) -> int:
+        return self._time
+
+    def steady(self) -> int:
+        return self._passed
+
+    def wait(self, microseconds: int) -> None:
+        """Time passes."""
+        self._time += microseconds
+        self._passed += microseconds
+
+    def jump(self, microseconds: int) -> None:
+        """The clock is set; no time passes."""
+        self._time += microseconds

@@ -3,6 +3,7 @@
 dir = "/var/lib/rides-site"
 listen = "127.0.0.1:8815"
 retain = "2 hours"
+retain_bytes = "20 GB"
 token_file = "/etc/rides-site/token"
 
 [streams.rides]
@@ -41,7 +42,20 @@ from thetastream.transport.topicconfig import TopicConfig, read_topic
 LISTEN = "127.0.0.1:8815"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 """Names of streams are names of folders, too."""
-_KEYS = ("dir", "listen", "retain", "token_file", "tls_cert", "tls_key", "limits", "streams")
+FREE_BYTES = 256 * 1024**2
+"""Bytes of the disk that stay free unless the file says otherwise: room to seal and to forget."""
+_KEYS = (
+    "dir",
+    "listen",
+    "retain",
+    "retain_bytes",
+    "free_bytes",
+    "token_file",
+    "tls_cert",
+    "tls_key",
+    "limits",
+    "streams",
+)
 _SOURCES = ("folder", "push", "topic")
 
 
@@ -66,6 +80,10 @@ class SiteConfig:
     streams: Mapping[str, StreamConfig]
     retain: int | None = None
     """Microseconds; None for ever."""
+    retain_bytes: int | None = None
+    """Of each stream; None for any number."""
+    free_bytes: int = FREE_BYTES
+    """Bytes of the disk that stay free: below, nothing is taken in."""
     token: str | None = field(default=None, repr=False)
     tls_cert: bytes | None = field(default=None, repr=False)
     tls_key: bytes | None = field(default=None, repr=False)
@@ -133,6 +151,8 @@ class _Reader:
                 address=dataclasses.replace(address, tls=cert is not None),
                 streams={name: self._stream(name, value) for name, value in streams.items()},
                 retain=self._retain(),
+                retain_bytes=self._size(raw, "retain_bytes", None),
+                free_bytes=self._size(raw, "free_bytes", FREE_BYTES) or 0,
                 token=read_token(self._path(raw, "token_file")),
                 tls_cert=None if cert is None else self._bytes(cert),
                 tls_key=None if key is None else read_secret(key, "the key"),
@@ -175,6 +195,9 @@ class _Reader:
             return parse_duration(self._raw["retain"], "retain")
         except WindowError as error:
             raise self._error(error.what, error.hint) from None
+
+    def _size(self, raw: dict[str, Any], name: str, default: int | None) -> int | None:
+        return parse_size(raw[name], name) if name in raw else default
 
     def _limits(self) -> Limits:
         raw = self._table(self._raw, "limits")

@@ -6,6 +6,7 @@ import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
@@ -29,9 +30,14 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def create_file(path: Path) -> BinaryIO:
+    """Open a file for writing that is not there yet."""
+    return os.fdopen(os.open(path, _NEW, 0o600), "wb")
+
+
 def write_new(path: Path, data: bytes | memoryview) -> None:
     """Write a file that is not there yet, durably; its name is not durable yet."""
-    with os.fdopen(os.open(path, _NEW, 0o600), "wb") as file:
+    with create_file(path) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -51,16 +57,6 @@ def write_file(path: Path, data: bytes | memoryview) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
-
-
-def append_durably(path: Path, data: bytes) -> None:
-    """Add to the end of a file, which is created if need be."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "ab") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
     sync_folder(path.parent)
 
 

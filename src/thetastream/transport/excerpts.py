@@ -6,9 +6,8 @@ it.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,21 +15,23 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from thetastream.arrow import concat, stretches
+from thetastream.transport.catalogue import Entry
 from thetastream.transport.filters import Filter
-from thetastream.transport.journal import Entry
 from thetastream.transport.messages import chosen_schema, numbered, with_numbers
 from thetastream.transport.segments import BATCH_ROWS, Segment
 
-MAX_OPEN = 100
-"""Sealed files of a stream that are open at the same time."""
-
 Part = Segment | Entry
-"""What holds some tuples of a log: a sealed file, or an entry of its journal."""
+"""What holds some tuples of a log: a sealed file, or an entry of its catalogue."""
 
 
 def end_of(part: Part) -> int:
     """The number behind the last tuple of the part."""
     return part.stop if isinstance(part, Segment) else part.first + int(part.batch.num_rows)
+
+
+def _between(numbers: npt.NDArray[np.int64], start: int, stop: int) -> npt.NDArray[np.int64]:
+    begin, end = np.searchsorted(numbers, [start, stop])
+    return numbers[begin:end]
 
 
 class Piece(NamedTuple):
@@ -41,37 +42,12 @@ class Piece(NamedTuple):
     batch: pa.RecordBatch
 
 
-class OpenFiles:
-    """The sealed files of a log that are open, of which there are only so many."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._open: list[Segment] = []
-
-    def use(self, segment: Segment) -> None:
-        """Open the segment, and close what was not used for longest.
-
-        Who still reads a file that is closed keeps what it has of it.
-        """
-        with self._lock:
-            self._open = [one for one in self._open if one is not segment]
-            while len(self._open) >= MAX_OPEN:
-                self._open.pop(0).release()
-            self._open.append(segment)
-
-    def drop(self, segments: Sequence[Segment]) -> None:
-        """Forget these."""
-        with self._lock:
-            self._open = [one for one in self._open if one not in segments]
-
-
 @dataclass(frozen=True)
 class Excerpt:
     """The parts of a log that hold a range of numbers."""
 
     parts: list[Part]
     schema: pa.Schema
-    files: OpenFiles
     message_bytes: int
     """Arrow bytes of one batch that is read, unless a single tuple is larger."""
 
@@ -95,14 +71,13 @@ class Excerpt:
     ) -> Iterator[pa.RecordBatch]:
         """The tuples with these numbers, which ascend."""
         names = chosen_schema(self.schema, columns).names
-        for first, batch in self._batches(int(numbers[0]), int(numbers[-1]) + 1):
-            begin, end = np.searchsorted(numbers, [first, first + batch.num_rows])
-            wanted = numbers[begin:end]
-            if len(wanted):
-                rows = batch.select(names).take(pa.array(wanted - first))
-                found = numbered(rows, pa.array(wanted))
-                for piece in self._pieces(found, first, first + batch.num_rows):
-                    yield piece.batch
+        # Files without any of them are not opened.
+        parts = [part for part in self.parts if len(_between(numbers, part.first, end_of(part)))]
+        for first, batch in replace(self, parts=parts)._batches(0, int(numbers[-1]) + 1):
+            wanted = _between(numbers, first, first + batch.num_rows)
+            rows = numbered(batch.select(names).take(pa.array(wanted - first)), pa.array(wanted))
+            for piece in self._pieces(rows, first, first + batch.num_rows):
+                yield piece.batch
 
     def _pieces(self, batch: pa.RecordBatch, start: int, stop: int) -> Iterator[Piece]:
         """The batch in pieces that one message can hold; between them they cover the range."""
@@ -124,7 +99,6 @@ class Excerpt:
         first = rows = 0
         for part in self.parts:
             if isinstance(part, Segment):
-                self.files.use(part)
                 yield from part.batches(start, stop)
                 continue
             begin, end = max(start, part.first), min(stop, end_of(part))

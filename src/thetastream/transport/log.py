@@ -1,87 +1,129 @@
-"""The durable log of one stream: tuples with dense numbers from 0, which are never used twice.
+"""The durable log of one stream: tuples with dense numbers, which are never used twice.
 
-    floor             the first number that is not forgotten (JSON)
-    taken             names of files that are wholly taken in, a line each
-    *-*-*.arrow       sealed files, oldest first
-    journal-…         what has come since
+An append is durable when it returns. Tuples come from sources, each with a position that grows: a
+writer and its sequence, a file and its rows, a partition of a topic and its offset. What was taken
+in and how far its source has come are one transaction of the log's catalogue, so that what comes
+again is stored once. When there are enough entries they are sealed: they become an Arrow file that
+never changes, entered in the transaction that removes them. No network here.
 
-An append is durable when it returns. When a journal is large or old enough it is sealed: first the
-Arrow file is written, then the journal that follows, then the old journal goes; a crash between any
-two of these leaves a state that the next start understands. No network here, and no clock: the
-caller says what time it is.
+Age is measured by the time of the newest entry, and the log's own clock follows it at no more than
+twice the speed of time itself: a clock of the machine that jumps ahead makes nothing old at once.
 """
 
 from __future__ import annotations
 
-import json
-import secrets
+import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from thetastream.errors import ForgottenError, SiteChangedError, SiteDataError, SiteRequestError
-from thetastream.transport.disk import make_folder, sync_folder, write_file
-from thetastream.transport.excerpts import Excerpt, OpenFiles, Part, Piece, end_of
+from thetastream.errors import ForgottenError, SiteChangedError, SiteError, SiteRequestError
+from thetastream.sizes import format_size
+from thetastream.transport.catalogue import (
+    FORMAT,
+    Catalogue,
+    Entry,
+    Source,
+    State,
+    columns_of,
+    key_of,
+    put,
+)
+from thetastream.transport.digests import content_digest
+from thetastream.transport.disk import make_folder
+from thetastream.transport.excerpts import Excerpt, Part, Piece, end_of
 from thetastream.transport.filters import Filter
-from thetastream.transport.journal import PREFIX, Entry, Head, Journal, Writer
 from thetastream.transport.messages import stream_schema
 from thetastream.transport.segments import Segment
-from thetastream.transport.taken import TakenFiles
 
-MAX_WRITERS = 1_000
-"""Writers whose last push is remembered; the one that has been silent for longest goes first."""
+Clock = Callable[[], int]
+"""Microseconds: since 1970, or since any moment for a clock that never jumps."""
+
+WRITER, FILE, TOPIC = "writer ", "file ", "topic "
+"""What the names of sources begin with."""
+REMEMBER = 7 * 24 * 3_600_000_000
+"""Microseconds of the log's clock for which a source is remembered after it was last seen."""
+_LOOK = REMEMBER // 168
+"""Microseconds of the log's clock between two looks at which sources are forgotten."""
+_SPEED = 2
+"""How much faster than time itself the log's clock may catch up."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions:
-    """When a log seals its journal, and when it forgets."""
+    """When a log seals its entries, when it forgets, and when it takes nothing in."""
 
     retain: int | None = None
-    """Microseconds for which a tuple is kept after it was taken in; None for ever."""
+    """Microseconds for which a tuple is kept, up to the newest one; None for ever."""
+    retain_bytes: int | None = None
+    """Bytes above which the oldest sealed files are forgotten; None for any number."""
     seal_bytes: int = 32 * 1024**2
     seal_after: int | None = None
-    """Microseconds after which a journal is sealed even if it is small: files are forgotten whole.
-    None: only its size counts."""
+    """Microseconds after which entries are sealed even if they are few: files are forgotten whole.
+    None: only their size counts."""
     message_bytes: int = 1024**2
     """Arrow bytes of one batch that is read, unless a single tuple is larger."""
+    free_bytes: int = 0
+    """Bytes of the disk that stay free: below, nothing is taken in."""
+
+
+def now() -> int:
+    """The time of the machine."""
+    return time.time_ns() // 1000
+
+
+def monotonic() -> int:
+    """A time that never jumps."""
+    return time.monotonic_ns() // 1000
 
 
 class Log:
     """The tuples of one stream, on disk."""
 
-    def __init__(self, folder: Path, options: LogOptions | None = None) -> None:
-        """Open the log, or create it; raises SiteDataError if tuples have been lost."""
+    def __init__(
+        self,
+        folder: Path,
+        options: LogOptions | None = None,
+        *,
+        clock: Clock = now,
+        monotonic: Clock = monotonic,
+    ) -> None:
+        """Open the log, or create it; raises SiteDataError if anything in it has been lost."""
         self._folder = folder
         self._options = options or LogOptions()
+        self._clock = clock
+        self._monotonic = monotonic
         self._lock = threading.RLock()
         make_folder(folder)
-        self._floor = self._read_floor()
-        self._taken = TakenFiles(folder / "taken")
-        self._segments = self._read_segments()
-        self._newest = {segment.first: segment.newest() for segment in self._segments}
-        self._journal, entries = self._read_journal()
-        head = self._journal.head
-        self.id = head.id
-        """Made when the log was created: numbers mean something only together with it."""
+        self._catalogue = Catalogue(folder)
+        content = self._catalogue.content
+        self.id = content.id
+        """The epoch of the log: numbers mean something only together with it."""
         self.problem = ""
         """What went wrong with the files last, for the status."""
-        self._schema = head.schema
-        self._writers = dict(head.writers)
-        self._partial = dict(head.partial)
-        self._positions = dict(head.positions)
-        self._entries: list[Entry] = []
-        self._open = OpenFiles()
-        self._next = head.first
-        for entry in entries:
-            self._remember(entry)
+        self._schema = content.schema
+        self._entries = content.entries
+        self._segments = content.segments
+        self._sources = content.sources
+        self._unsealed = sum(entry.size for entry in self._entries)
+        self._looked = monotonic()
+        self._allowed = 0
+        """Microseconds that the log's clock may go ahead."""
+        self._due = dict.fromkeys((WRITER, FILE), 0)
+        """When sources of a kind are looked at again, by the log's clock."""
 
     # -- what there is --------------------------------------------------------------------------
+
+    @property
+    def _state(self) -> State:
+        return self._catalogue.state
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -91,195 +133,215 @@ class Log:
     @property
     def first(self) -> int:
         """The first number that is retained."""
-        return self._floor
+        return self._state.floor
 
     @property
     def next(self) -> int:
         """The number that the next tuple will get."""
-        return self._next
+        return self._state.next
 
     def size(self) -> int:
         """Bytes on disk."""
         with self._lock:
-            return self._journal.size + sum(segment.size for segment in self._segments)
+            return self._catalogue.size() + sum(segment.size for segment in self._segments)
 
     def files(self) -> int:
         """How many sealed files there are."""
         return len(self._segments)
 
-    def is_taken(self, name: str) -> bool:
-        """Whether a file is wholly taken in."""
-        return name in self._taken
+    def source(self, name: str) -> Source | None:
+        """How far a source has been taken in; None before its first batch."""
+        return self._sources.get(name)
 
-    def partly_taken(self, name: str) -> tuple[int, int]:
-        """Rows of a file that are taken in already, and the file's size then; 0, 0 if none are."""
-        return self._partial.get(name, (0, 0))
-
-    def positions(self) -> dict[str, int]:
-        """What each source that counts goes on with."""
+    def positions(self, kind: str) -> dict[str, int]:
+        """The position of each source of a kind, by its name within the kind."""
         with self._lock:
-            return dict(self._positions)
+            return {
+                name.removeprefix(kind): source.position
+                for name, source in self._sources.items()
+                if name.startswith(kind)
+            }
 
     # -- to add ---------------------------------------------------------------------------------
 
     def append(
-        self, batch: pa.RecordBatch, *, at: int, writer: str = "", sequence: int = 0
+        self,
+        batch: pa.RecordBatch,
+        *,
+        source: str = "",
+        position: int = 0,
+        note: str = "",
+        data: pa.Buffer | None = None,
+        crc: int | None = None,
     ) -> tuple[int, int]:
         """Store a batch durably; its first number, and how many tuples.
 
-        A batch that the writer has sent before, by its sequence, keeps its numbers and is not
-        stored again.
+        `source` and `position`: where the batch comes from, and what identifies it there; a batch
+        without rows moves the position only. The last batch of a source may come again: it keeps
+        its numbers and is not stored again. `data` is the batch as it is serialised, if the caller
+        has it, and `crc` its CRC-32.
         """
-        note: dict[str, Any] = {"at": at}
+        data = batch.serialize() if data is None else data
+        crc = zlib.crc32(data) if crc is None else crc
+        digest = content_digest(batch) if source else b""
         with self._lock:
-            if writer:
-                known = self._writers.get(writer)
-                if known is not None and sequence == known.sequence:
-                    if known.rows != batch.num_rows:
-                        raise SiteRequestError(
-                            f"push {sequence} of writer {writer!r} had {known.rows:,} rows before",
-                            hint="use a new sequence for new rows",
-                        )
-                    return known.first, known.rows
-                if known is not None and sequence < known.sequence:
-                    raise SiteRequestError(
-                        f"writer {writer!r} sends push {sequence} after {known.sequence}",
-                        hint="count pushes upwards; two programs need two names of writers",
-                    )
-                note |= {"writer": writer, "sequence": sequence}
-            return self._append(note, batch), batch.num_rows
+            before = self._sources.get(source)
+            if before is not None and position <= before.position:
+                return _repeated(source, position, before, batch.num_rows, digest)
+            self._check_space(data.size)
+            state, rows = self._state, batch.num_rows
+            first, at = state.next, max(self._clock(), state.newest)
+            schema = self._schema or stream_schema(batch.schema)
+            after = Source(position, first, rows, digest, at, note)
+            entry = Entry(first, at, batch, data.size)
+            # The first tuple of all sets the log's clock.
+            times = {"newest": at, "clock": state.clock or at} if rows else {}
+            with self._catalogue.change(next=first + rows, **times) as db:
+                if self._schema is None:
+                    put(db, "log", 1, FORMAT, self.id, columns_of(schema))
+                if source:
+                    put(db, "sources", key_of(source), *after)
+                if rows:
+                    put(db, "entries", *entry.row, crc, data=data)
+            self._schema = schema
+            if source:
+                self._sources[source] = after
+            if rows:
+                self._entries.append(entry)
+                self._unsealed += data.size
+            if self._unsealed >= self._options.seal_bytes and not self.problem:
+                try:
+                    self.seal()
+                except (OSError, SiteError) as error:
+                    # The entry is stored, whatever becomes of this; `maintain` tries again.
+                    self.problem = f"entries cannot be sealed: {str(error).splitlines()[0]}"
+            return first, rows
 
-    def append_of_file(
-        self, batch: pa.RecordBatch, *, at: int, name: str, upto: int, size: int, complete: bool
-    ) -> int:
-        """Store rows of a file, and in the same step that they are taken in; the first number."""
-        note = {"at": at, "file": name, "upto": upto, "size": size, "complete": complete}
-        with self._lock:
-            if name in self._taken or upto - batch.num_rows != self.partly_taken(name)[0]:
-                raise ValueError(f"rows of {name} are taken in twice or not in order")
-            return self._append(note, batch)
-
-    def append_with_positions(
-        self, batch: pa.RecordBatch, *, at: int, positions: Mapping[str, int]
-    ) -> int:
-        """Store rows, and in the same step how far their source has come; the first number."""
-        with self._lock:
-            for name, position in positions.items():
-                if position < self._positions.get(name, 0):
-                    raise ValueError(f"{name} goes back to {position}")
-            return self._append({"at": at, "positions": dict(positions)}, batch)
-
-    def _append(self, note: dict[str, Any], batch: pa.RecordBatch) -> int:
-        if self._schema is None:
-            self._begin(stream_schema(batch.schema))
-        entry = Entry(self._next, note, batch)
-        self._journal.append(entry.first, note, batch)
-        self._remember(entry)
-        if self._journal.size >= self._options.seal_bytes:
-            try:
-                self.seal()
-            except OSError as error:
-                # The entry is stored, whatever becomes of this; the next append tries again.
-                self.problem = f"the journal cannot be sealed: {error}"
-        return entry.first
-
-    def _begin(self, schema: pa.Schema) -> None:
-        """Fix the columns of a stream that has had no tuples."""
-        head = replace(self._journal.head, schema=schema)
-        self._journal.close()
-        self._journal = Journal.create(self._folder, head)
-        self._schema = schema
-
-    def _remember(self, entry: Entry) -> None:
-        """Make a stored entry visible."""
-        note = entry.note
-        if "writer" in note:
-            # Taken out first, so that the order is that of the last pushes.
-            self._writers.pop(note["writer"], None)
-            self._writers[note["writer"]] = Writer(
-                note["sequence"], entry.first, entry.batch.num_rows
+    def _check_space(self, size: int) -> None:
+        floor = self._options.free_bytes
+        if not floor:
+            return
+        disk = os.statvfs(self._folder)
+        free = disk.f_bavail * disk.f_frsize
+        if free - size < floor:
+            raise SiteError(
+                f"the disk of {self._folder} has {format_size(free)} free, and"
+                f" {format_size(floor)} of it stay free",
+                hint="make room on the disk, or lower free_bytes in the site's file",
             )
-            while len(self._writers) > MAX_WRITERS:
-                del self._writers[next(iter(self._writers))]
-        if "file" in note:
-            if note["complete"]:
-                self._partial.pop(note["file"], None)
-                self._taken.add(note["file"])
-            else:
-                self._partial[note["file"]] = (note["upto"], note["size"])
-        self._positions |= note.get("positions", {})
-        if entry.batch.num_rows:
-            self._entries.append(entry)
-        self._next = entry.first + entry.batch.num_rows
 
     # -- to seal and to forget ------------------------------------------------------------------
 
-    def maintain(self, now: int) -> None:
-        """Seal a journal that is old, and forget what is past the retention, in whole files."""
+    def maintain(self) -> None:
+        """Seal entries that are many or old, and forget what is past the retention."""
         with self._lock:
-            age = self._options.seal_after
-            if self._entries and age is not None and self._entries[0].note["at"] + age <= now:
+            self._advance()
+            age, entries = self._options.seal_after, self._entries
+            now = max(self._clock(), self._state.newest)
+            old = bool(entries) and age is not None and entries[0].at + age <= now
+            if old or self._unsealed >= self._options.seal_bytes:
                 self.seal()
-            retain = self._options.retain
-            if retain is None:
-                return
-            old = 0
-            while (
-                old < len(self._segments) and self._newest[self._segments[old].first] + retain < now
-            ):
-                old += 1
-            if old:
-                self._forget(self._segments[:old])
+            self._forget(self._segments[: self._count_old()])
+            self._forget_sources(WRITER, ())
+            self._catalogue.sync()
+
+    def _advance(self) -> None:
+        """Let the log's clock follow the newest entry, as fast as it may.
+
+        While nothing comes, time is saved up, so that a pause is no jump.
+        """
+        looked, self._looked = self._looked, self._monotonic()
+        state, elapsed = self._state, max(0, self._looked - looked)
+        behind = state.newest - state.clock
+        self._allowed += _SPEED * elapsed if behind else elapsed
+        if behind:
+            step = min(behind, self._allowed)
+            self._allowed = self._allowed - step if step < behind else 0
+            # Stored with the next change: a clock that is behind forgets later.
+            self._catalogue.state = state._replace(clock=state.clock + step)
 
     def seal(self) -> None:
-        """Turn the journal into an Arrow file and begin another."""
+        """Turn all entries into an Arrow file."""
         with self._lock:
             if not self._entries:
                 return
-            newest = self._entries[-1].note["at"]
             segment = Segment.write(
                 self._folder,
                 self._entries[0].first,
                 [entry.batch for entry in self._entries],
-                newest=newest,
+                newest=self._entries[-1].at,
             )
             try:
-                self._taken.store()
-                head = self._head(self.id, self._schema)
-                journal = Journal.create(self._folder, head)
-            except BaseException:
-                # The journal goes on, so nothing else may hold its tuples or follow it.
-                Journal.path_of(self._folder, self._next).unlink(missing_ok=True)
-                segment.path.unlink(missing_ok=True)
+                with self._catalogue.change() as db:
+                    db.execute("DELETE FROM entries")
+                    put(db, "segments", *segment.row)
+            except SiteError:
+                if not self._catalogue.broken:
+                    segment.path.unlink(missing_ok=True)
                 raise
-            old, self._journal = self._journal, journal
+            # New lists: who reads has the old ones.
             self._segments = [*self._segments, segment]
-            self._newest[segment.first] = newest
             self._entries = []
+            self._unsealed = 0
             self.problem = ""
-            old.close()
-            old.path.unlink(missing_ok=True)
-            sync_folder(self._folder)
 
-    def _head(self, id: str, schema: pa.Schema | None) -> Head:
-        """The head of the journal that comes next."""
-        return Head(id, self._next, schema, self._writers, self._partial, self._positions)
+    def _count_old(self) -> int:
+        """How many sealed files are past the retention, from the oldest on."""
+        options = self._options
+        size = self._unsealed + sum(segment.size for segment in self._segments)
+        horizon = None if options.retain is None else self._state.clock - options.retain
+        for count, segment in enumerate(self._segments):
+            old = horizon is not None and segment.newest < horizon
+            if not old and (options.retain_bytes is None or size <= options.retain_bytes):
+                return count
+            size -= segment.size
+        return len(self._segments)
 
     def _forget(self, segments: Sequence[Segment]) -> None:
-        self._floor = segments[-1].stop
+        if not segments:
+            return
+        floor = segments[-1].stop
+        # The catalogue first: a file that it names and that is missing has been lost.
+        with self._catalogue.change(floor=floor) as db:
+            db.execute("DELETE FROM segments WHERE first < ?", (floor,))
         self._segments = self._segments[len(segments) :]
-        self._open.drop(segments)
-        # The floor first: a file that is missing above it has been lost, not forgotten.
-        write_file(self._folder / "floor", json.dumps({"floor": self._floor}).encode())
         for segment in segments:
+            # What stays is removed by the next start.
+            segment.forgotten = True
             segment.path.unlink(missing_ok=True)
-            del self._newest[segment.first]
-        sync_folder(self._folder)
+
+    def keep_sources(self, kind: str, names: Collection[str]) -> None:
+        """Note which sources of a kind are there still; forget others after some time."""
+        with self._lock:
+            self._forget_sources(kind, names)
+
+    def _forget_sources(self, kind: str, present: Collection[str]) -> None:
+        state = self._state
+        if state.clock < self._due[kind]:
+            return
+        self._due[kind] = state.clock + _LOOK
+        changed: dict[str, Source | None] = {}
+        for name, source in self._sources.items():
+            if name.startswith(kind) and name.removeprefix(kind) in present:
+                # Not more often than necessary: each is a change of the catalogue.
+                if source.seen + REMEMBER // 7 < state.clock:
+                    changed[name] = source._replace(seen=state.clock)
+            elif name.startswith(kind) and source.seen + REMEMBER < state.clock:
+                changed[name] = None
+        if not changed:
+            return
+        with self._catalogue.change() as db:
+            for name, after in changed.items():
+                db.execute("DELETE FROM sources WHERE name = ?", (key_of(name),))
+                if after is not None:
+                    put(db, "sources", key_of(name), *after)
+        sources = {**self._sources, **changed}
+        self._sources = {name: source for name, source in sources.items() if source is not None}
 
     def close(self) -> None:
-        """Close the journal; everything is durable already."""
+        """Close the catalogue; everything is durable already."""
         with self._lock:
-            self._journal.close()
+            self._catalogue.close()
 
     # -- to read --------------------------------------------------------------------------------
 
@@ -299,8 +361,8 @@ class Log:
             raise SiteRequestError(
                 f"there is no range of numbers {start} to {stop}", hint="give the smaller one first"
             )
-        found = self._excerpt(start, stop)
-        return iter(()) if found is None else found.read(start, stop, columns, where)
+        excerpt = self._excerpt(start, stop)
+        return iter(()) if excerpt is None else excerpt.read(start, stop, columns, where)
 
     def fetch(
         self, numbers: npt.NDArray[np.int64], *, columns: list[str] | None = None
@@ -310,100 +372,45 @@ class Log:
             return iter(())
         if int(numbers[0]) < 0 or bool(np.any(np.diff(numbers) <= 0)):
             raise SiteRequestError("the numbers do not ascend", hint="sort them, each once")
-        found = self._excerpt(int(numbers[0]), int(numbers[-1]) + 1)
-        return iter(()) if found is None else found.fetch(numbers, columns)
+        excerpt = self._excerpt(int(numbers[0]), int(numbers[-1]) + 1)
+        return iter(()) if excerpt is None else excerpt.fetch(numbers, columns)
 
     def _excerpt(self, start: int, stop: int) -> Excerpt | None:
         """What holds the range; None before the first tuple of the stream."""
         parts, schema = self._snapshot(start, stop), self._schema
         if schema is None:
             return None
-        return Excerpt(parts, schema, self._open, self._options.message_bytes)
+        return Excerpt(parts, schema, self._options.message_bytes)
 
     def _snapshot(self, start: int, stop: int) -> list[Part]:
         """What holds the range now; later appends and forgetting do not change it."""
         with self._lock:
-            if start < self._floor:
+            if start < self.first:
                 raise ForgottenError(
-                    f"tuple {start} has been forgotten: {self._floor} is the first that is kept",
+                    f"tuple {start} has been forgotten: {self.first} is the first that is kept",
                     hint="raise the site's retain, or read sooner",
                 )
-            if stop > self._next:
+            if stop > self.next:
                 raise SiteChangedError(
-                    f"tuple {stop - 1} is not there: the next one will be {self._next}",
+                    f"tuple {stop - 1} is not there: the next one will be {self.next}",
                     hint="if it was there before, the site has lost its disk or an older copy of"
                     " it was restored: what was read from it since must be read again",
                 )
             everything: list[Part] = [*self._segments, *self._entries]
         return [part for part in everything if end_of(part) > start and part.first < stop]
 
-    # -- to begin where a process before this one has stopped -------------------------------------
 
-    def _read_floor(self) -> int:
-        path = self._folder / "floor"
-        try:
-            return int(json.loads(path.read_bytes())["floor"])
-        except FileNotFoundError:
-            return 0
-        except (OSError, ValueError, KeyError, TypeError):
-            raise self._lost(f"{path} cannot be read") from None
-
-    def _read_segments(self) -> list[Segment]:
-        found = []
-        for path in sorted(self._folder.iterdir()):
-            if path.name.startswith("."):
-                # What was being written when a process ended.
-                path.unlink()
-                continue
-            segment = Segment.at(path)
-            if segment is not None and segment.stop <= self._floor:
-                path.unlink()
-            elif segment is not None:
-                found.append(segment)
-        expected = self._floor
-        for segment in found:
-            if segment.first != expected:
-                raise self._lost(f"the file that begins with tuple {expected} is missing")
-            expected = segment.stop
-        return found
-
-    def _read_journal(self) -> tuple[Journal, list[Entry]]:
-        sealed = self._segments[-1].stop if self._segments else self._floor
-        paths = sorted(self._folder.glob(f"{PREFIX}*"))
-        if not paths:
-            if self._segments or self._floor:
-                raise self._lost("the journal is missing")
-            return Journal.create(self._folder, Head(secrets.token_hex(16), 0)), []
-        journal, entries = Journal.recover(paths[-1])
-        if journal.head.first == sealed:
-            for old in paths[:-1]:
-                old.unlink()
-            return journal, entries
-        if not self._segments or journal.head.first != self._segments[-1].first:
-            raise self._lost(f"the tuples from {sealed} to {journal.head.first - 1} are missing")
-        return self._replace_sealed(journal, entries, sealed), []
-
-    def _replace_sealed(self, old: Journal, entries: list[Entry], sealed: int) -> Journal:
-        """The journal after one that was sealed just before the process ended."""
-        end = entries[-1].first + entries[-1].batch.num_rows if entries else old.head.first
-        if end != sealed:
-            raise self._lost(f"{old.path} and the file that was made of it differ")
-        head = old.head
-        self._writers, self._partial = dict(head.writers), dict(head.partial)
-        self._positions = dict(head.positions)
-        self._entries = []
-        self._next = sealed
-        for entry in entries:
-            self._remember(entry)
-        self._taken.store()
-        journal = Journal.create(self._folder, self._head(head.id, head.schema))
-        old.close()
-        old.path.unlink()
-        sync_folder(self._folder)
-        return journal
-
-    def _lost(self, what: str) -> SiteDataError:
-        return SiteDataError(
-            f"the log in {self._folder} is not complete: {what}",
-            hint="restore the site's folder, or remove it and take everything in again",
+def _repeated(
+    source: str, position: int, before: Source, rows: int, digest: bytes
+) -> tuple[int, int]:
+    """The numbers of a batch that was stored already; raises SiteRequestError for any other."""
+    if position < before.position:
+        raise SiteRequestError(
+            f"{source}: {position} comes after {before.position}",
+            hint="count pushes upwards; two programs need two names of writers",
         )
+    if rows != before.rows or digest != before.digest:
+        raise SiteRequestError(
+            f"{source}: {position} came before with other rows", hint="use a new one for new rows"
+        )
+    return before.first, before.rows

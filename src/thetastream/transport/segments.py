@@ -6,10 +6,8 @@ that CRC-32. They are not compressed, so that a reader of a few columns touches 
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,25 +16,28 @@ import pyarrow as pa
 
 from thetastream.arrow import concat
 from thetastream.errors import ForgottenError, SiteDataError
-from thetastream.transport.disk import sync_folder, temporary_name, write_new
+from thetastream.transport.disk import sync_folder, temporary_name
 
 BATCH_ROWS = 65_536
 """Rows of one batch in a sealed file."""
 _NAME = re.compile(r"(\d{20})-(\d{12})-([0-9a-f]{8})\.arrow", re.ASCII)
-_ABOUT = b"thetastream"
 
 
 class Segment:
-    """One sealed file; it is opened, and its checksum compared, when it is first read."""
+    """One sealed file; its checksum is compared when it is first read."""
 
-    def __init__(self, path: Path, first: int, rows: int, crc: int, size: int) -> None:
-        self.path = path
+    def __init__(
+        self, folder: Path, first: int, rows: int, size: int, crc: int, newest: int
+    ) -> None:
+        """`newest`: when its last tuple was taken in, in microseconds since 1970."""
+        self.path = folder / f"{first:020d}-{rows:012d}-{crc:08x}.arrow"
         self.first = first
         self.rows = rows
         self.size = size
-        self._crc = crc
-        self._lock = threading.Lock()
-        self._batches: list[pa.RecordBatch] | None = None
+        self.crc = crc
+        self.newest = newest
+        self.forgotten = False
+        """Whether its file is being removed."""
         self._verified = False
 
     @property
@@ -44,95 +45,95 @@ class Segment:
         """The number after its last tuple."""
         return self.first + self.rows
 
+    @property
+    def row(self) -> tuple[int, int, int, int, int]:
+        """What the catalogue has of it."""
+        return self.first, self.rows, self.size, self.crc, self.newest
+
     @classmethod
     def at(cls, path: Path) -> Segment | None:
-        """The segment with the name; None if it is no segment's."""
-        found = _NAME.fullmatch(path.name)
-        if found is None:
+        """The segment with the name, as old as the file; None if it is no segment's name."""
+        match = _NAME.fullmatch(path.name)
+        if match is None:
             return None
-        size = path.stat().st_size
-        return cls(path, int(found[1]), int(found[2]), int(found[3], 16), size)
+        facts = path.stat()
+        newest = facts.st_mtime_ns // 1000
+        return cls(
+            path.parent, int(match[1]), int(match[2]), facts.st_size, int(match[3], 16), newest
+        )
 
     @classmethod
     def write(
         cls, folder: Path, first: int, batches: Sequence[pa.RecordBatch], *, newest: int
     ) -> Segment:
-        """A sealed file of the batches; durable when this returns. `newest`: when the last came."""
-        about = {_ABOUT: json.dumps({"newest": newest}).encode()}
-        schema = batches[0].schema.with_metadata(about)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, schema) as writer:
-            for batch in _evenly(batches):
-                writer.write_batch(batch.replace_schema_metadata(about))
-        data = memoryview(sink.getvalue())
-        rows = sum(batch.num_rows for batch in batches)
-        crc = zlib.crc32(data)
-        path = folder / f"{first:020d}-{rows:012d}-{crc:08x}.arrow"
-        temporary = temporary_name(path)
+        """A sealed file of the batches; durable when this returns."""
+        temporary = temporary_name(folder / "sealed")
         try:
-            write_new(temporary, data)
-            os.replace(temporary, path)
-        finally:
+            with open(
+                temporary, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)
+            ) as file:
+                with pa.ipc.new_file(pa.PythonFile(file, "w"), batches[0].schema) as writer:
+                    for batch in _evenly(batches):
+                        writer.write_batch(batch)
+                file.flush()
+                os.fsync(file.fileno())
+            rows = sum(batch.num_rows for batch in batches)
+            with pa.memory_map(str(temporary)) as written:
+                crc = zlib.crc32(written.read_buffer())
+                segment = cls(folder, first, rows, written.size(), crc, newest)
+            os.replace(temporary, segment.path)
+        except BaseException:
             temporary.unlink(missing_ok=True)
+            raise
         sync_folder(folder)
-        return cls(path, first, rows, crc, len(data))
+        return segment
 
-    def newest(self) -> int:
-        """When its last tuple was taken in, in microseconds since 1970."""
+    def check_size(self) -> None:
+        """Raise SiteDataError if the file is missing or has another size."""
         try:
-            with pa.memory_map(str(self.path)) as file:
-                about = pa.ipc.open_file(file).schema.metadata[_ABOUT]
-                return int(json.loads(about)["newest"])
-        except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
-            raise self._damaged() from None
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            size = -1
+        if size != self.size:
+            raise self._damaged()
 
     def batches(self, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The tuples from `start` up to `stop` that it holds, each batch with its first number."""
         first = self.first
-        for batch in self._opened():
+        for batch in self.open():
             begin, end = max(start, first), min(stop, first + batch.num_rows)
             if begin < end:
                 yield begin, batch.slice(begin - first, end - begin)
             first += batch.num_rows
 
-    def release(self) -> None:
-        """Close the file, as soon as nobody reads it; it can be read again."""
-        with self._lock:
-            self._batches = None
-
-    def _opened(self) -> list[pa.RecordBatch]:
-        with self._lock:
-            if self._batches is None:
-                self._batches = self._open()
-            return self._batches
-
-    def _open(self) -> list[pa.RecordBatch]:
+    def open(self) -> list[pa.RecordBatch]:
+        """Its batches, in memory that is mapped to the file as long as they are used."""
         try:
             file = pa.memory_map(str(self.path))
-        except FileNotFoundError:
+        except (pa.ArrowException, OSError):
+            if not self.forgotten:
+                raise self._damaged() from None
             raise ForgottenError(
                 f"tuples {self.first} to {self.stop - 1} have been forgotten",
                 hint="raise the site's retain, or read sooner",
             ) from None
-        if not self._verified and zlib.crc32(file.read_buffer()) != self._crc:
+        if not self._verified and zlib.crc32(file.read_buffer()) != self.crc:
             raise self._damaged()
         try:
             reader = pa.ipc.open_file(file)
-            found = [
-                reader.get_batch(number).replace_schema_metadata(None)
-                for number in range(reader.num_record_batches)
-            ]
+            batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
         except (pa.ArrowException, OSError):
             raise self._damaged() from None
-        if sum(batch.num_rows for batch in found) != self.rows:
+        if sum(batch.num_rows for batch in batches) != self.rows:
             raise self._damaged()
         self._verified = True
-        return found
+        return batches
 
     def _damaged(self) -> SiteDataError:
         return SiteDataError(
             f"{self.path} is damaged: tuples {self.first} to {self.stop - 1} cannot be read",
-            hint="restore the file from a copy of the site's folder",
+            hint="restore the file from a copy of the site's folder, or keep what can be read and"
+            " give it new numbers: thetastream site accept-loss FILE STREAM",
         )
 
 

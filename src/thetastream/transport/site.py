@@ -7,15 +7,20 @@ import fcntl
 import os
 import threading
 import time
+import zlib
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from thetastream.errors import SiteChangedError, SiteError, SiteRequestError
+from thetastream.errors import SiteChangedError, SiteDataError, SiteError, SiteRequestError
 from thetastream.transport.config import SiteConfig, StreamConfig
 from thetastream.transport.disk import make_folder
-from thetastream.transport.log import Log, LogOptions
+from thetastream.transport.log import TOPIC, WRITER, Clock, Log, LogOptions, monotonic, now
+from thetastream.transport.loss import Accepted, accept_loss
 from thetastream.transport.messages import checked, stream_schema
 from thetastream.transport.sources import FolderSource, check_time
 from thetastream.transport.topics import TopicSource
@@ -25,6 +30,8 @@ INTERVAL = 0.5
 """Seconds between two looks at folders, topics and what is to be forgotten."""
 _SHARES = 10
 """Files over which a stream's retention is spread, at least: they are forgotten whole."""
+_SMALLEST = 1024**2
+"""Bytes below which entries are not sealed for their size."""
 
 
 class Source(Protocol):
@@ -44,26 +51,29 @@ class Source(Protocol):
 class Site:
     """The streams of one site, open in this process and in no other."""
 
-    def __init__(self, config: SiteConfig) -> None:
+    def __init__(
+        self, config: SiteConfig, *, clock: Clock = now, monotonic: Clock = monotonic
+    ) -> None:
         """Opens or creates the site's folder; raises SiteError if it is in use or damaged."""
         self.config = config
+        self._clock = clock
         make_folder(config.dir)
         self._lock = _locked(config)
-        retain = config.retain
-        options = LogOptions(
-            retain=retain,
-            seal_after=None if retain is None else retain // _SHARES,
-            message_bytes=config.limits.message_bytes,
-        )
-        self.logs = {name: Log(config.dir / name, options) for name in config.streams}
-        for name, log in self.logs.items():
-            if log.schema is not None:
-                check_time(log.schema, config.streams[name].time)
+        self.logs: dict[str, Log] = {}
         self._sources: dict[str, Source] = {}
-        for stream in config.streams.values():
-            source = self._source(stream)
-            if source is not None:
-                self._sources[stream.name] = source
+        options = _options(config)
+        try:
+            for stream in config.streams.values():
+                log = Log(config.dir / stream.name, options, clock=clock, monotonic=monotonic)
+                self.logs[stream.name] = log
+                if log.schema is not None:
+                    check_time(log.schema, stream.time)
+                source = self._source(stream)
+                if source is not None:
+                    self._sources[stream.name] = source
+        except BaseException:
+            self._close_files()
+            raise
         self._pushing = threading.Lock()
         self._started = time.time()
         self._problem = ""
@@ -87,6 +97,9 @@ class Site:
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._close_files()
+
+    def _close_files(self) -> None:
         for source in self._sources.values():
             source.close()
         for log in self.logs.values():
@@ -126,8 +139,14 @@ class Site:
             if schema is None:
                 schema = stream_schema(batch.schema)
                 check_time(schema, self.config.streams[stream].time)
-            batch = checked(batch, schema, crc=crc, limits=limits)
-            return log.append(batch, at=_now(), writer=writer, sequence=sequence)
+            batch = checked(batch, schema, crc=None, limits=limits)
+            # As it is stored, so that it is serialised once.
+            data = batch.serialize()
+            computed = zlib.crc32(data)
+            if crc is not None and computed != crc:
+                raise SiteDataError("a batch fails its checksum", hint="send it again")
+            source = WRITER + writer if writer else ""
+            return log.append(batch, source=source, position=sequence, data=data, crc=computed)
 
     def status(self) -> dict[str, Any]:
         """How the site is doing, as JSON takes it."""
@@ -135,6 +154,7 @@ class Site:
             "version": VERSION,
             "seconds": round(time.time() - self._started, 3),
             "retain": self.config.retain,
+            "retain_bytes": self.config.retain_bytes,
             "problem": self.problem(),
             "streams": {name: self._stream_status(name) for name in self.logs},
         }
@@ -148,11 +168,22 @@ class Site:
         return next(filter(None, problems), "")
 
     def poll(self) -> None:
-        """Look at folders and topics once, and forget what is old."""
+        """Look at folders and topics once, and forget what is old.
+
+        A stream that fails does not hold up the others; the first error is raised at the end.
+        """
+        errors: list[Exception] = []
         for name, log in self.logs.items():
+            steps: list[Callable[[], object]] = [log.maintain]
             if name in self._sources:
-                self._sources[name].poll(_now())
-            log.maintain(_now())
+                steps.insert(0, partial(self._sources[name].poll, self._clock()))
+            for step in steps:
+                try:
+                    step()
+                except (OSError, SiteError, pa.ArrowException) as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _stream_status(self, name: str) -> dict[str, Any]:
         log = self.logs[name]
@@ -162,7 +193,7 @@ class Site:
             "id": log.id,
             "time": self.config.streams[name].time,
             "source": "push" if source is None else source.kind,
-            "positions": log.positions(),
+            "positions": log.positions(TOPIC),
             "first": log.first,
             "next": log.next,
             "bytes": log.size(),
@@ -182,6 +213,35 @@ class Site:
                 self._problem = str(error).splitlines()[0]
 
 
+def accept_loss_of(config: SiteConfig, stream: str) -> Accepted:
+    """Give up what a stream has lost, while the site is not served."""
+    if stream not in config.streams:
+        raise SiteRequestError(
+            f"the site has no stream {stream[:80]!r}",
+            hint=f"its streams are {', '.join(config.streams)}",
+        )
+    make_folder(config.dir)
+    lock = _locked(config)
+    try:
+        return accept_loss(config.dir / stream)
+    finally:
+        os.close(lock)
+
+
+def _options(config: SiteConfig) -> LogOptions:
+    retain, size = config.retain, config.retain_bytes
+    options = LogOptions(
+        retain=retain,
+        retain_bytes=size,
+        seal_after=None if retain is None else retain // _SHARES,
+        message_bytes=config.limits.message_bytes,
+        free_bytes=config.free_bytes,
+    )
+    if size is None:
+        return options
+    return replace(options, seal_bytes=min(options.seal_bytes, max(_SMALLEST, size // _SHARES)))
+
+
 def _locked(config: SiteConfig) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     descriptor = os.open(config.dir / "lock", flags, 0o600)
@@ -194,10 +254,6 @@ def _locked(config: SiteConfig) -> int:
             hint="stop it first, or give this site a dir of its own",
         ) from None
     return descriptor
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 def _base64(data: pa.Buffer) -> str:

@@ -1,7 +1,9 @@
 """Parquet files that appear in a folder, each taken in exactly once, in the order of their names.
 
-That a file is taken in is stored in the same step as its tuples. A file that is not whole or does
-not fit the stream is left out, named in the site's status, and looked at again when it changes.
+How many rows of a file are taken in is stored in the same step as its tuples. A file that is not
+whole or does not fit the stream is left out, named in the site's status, and looked at again when
+it changes. The name of a file is remembered while the file lies in the folder, and a week longer;
+nothing is forgotten while the folder is empty, as it is when its disk is not mounted.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import pyarrow.parquet as pq
 
 from thetastream.arrow import stretches
 from thetastream.errors import SiteDataError, SiteRequestError
-from thetastream.transport.log import Log
+from thetastream.transport.log import FILE, Log
 from thetastream.transport.messages import Limits, checked, stream_schema
 
 CHUNK_BYTES = 8 * 1024**2
@@ -41,6 +43,8 @@ class FolderSource:
         # A file's batches are cut here; only a single row may be too large.
         self._limits = replace(limits, batch_rows=CHUNK_ROWS)
         self._seen: dict[str, tuple[int, int]] = {}
+        self._taken: set[str] = set()
+        """Files in the folder that are wholly taken in."""
 
     def close(self) -> None:
         """Nothing stays open between two looks."""
@@ -53,11 +57,15 @@ class FolderSource:
         except OSError as error:
             self.problem = f"{self._folder} cannot be read: {error.strerror}"
             return 0
+        names = [name for name in names if name.endswith(".parquet") and name[0] not in "._"]
+        if names:
+            self._log.keep_sources(FILE, set(names))
+        self._taken &= set(names)
         rows = 0
         for gone in self.refused.keys() - set(names):
             del self.refused[gone]
         for name in names:
-            if not name.endswith(".parquet") or name[0] in "._" or self._log.is_taken(name):
+            if self._is_taken(name):
                 continue
             path = self._folder / name
             try:
@@ -68,7 +76,7 @@ class FolderSource:
             if self._seen.get(name) == state:
                 continue
             try:
-                rows += self._take(path, facts.st_size, now)
+                rows += self._take(path, facts.st_size)
             except (SiteRequestError, SiteDataError) as error:
                 self._seen[name] = state
                 if len(self.refused) < _MOST_REFUSED:
@@ -78,36 +86,36 @@ class FolderSource:
                 self.refused.pop(name, None)
         return rows
 
-    def _take(self, path: Path, size: int, now: int) -> int:
-        name = path.name
-        before, size_before = self._log.partly_taken(name)
-        if before and size_before != size:
+    def _is_taken(self, name: str) -> bool:
+        if name not in self._taken:
+            source = self._log.source(FILE + name)
+            if source is not None and source.position == _rows_and_size(source.note)[0]:
+                self._taken.add(name)
+        return name in self._taken
+
+    def _take(self, path: Path, size: int) -> int:
+        source = self._log.source(FILE + path.name)
+        before = 0 if source is None else source.position
+        if source is not None and _rows_and_size(source.note)[1] != size:
             raise SiteDataError(
-                f"{name} has changed after {before:,} of its rows were taken in",
+                f"{path.name} has changed after {before:,} of its rows were taken in",
                 hint="put its former content back, and new rows into a new file",
             )
         schema, total = self._check(path)
-        rows = 0
-        upto = 0
+        rows = upto = 0
         for batch in _chunks(path, schema):
             upto += batch.num_rows
-            if upto <= before:
-                continue
-            # A file that was begun is cut as it was then, so this never leaves rows out.
-            fresh = batch.slice(batch.num_rows - min(batch.num_rows, upto - before))
-            self._log.append_of_file(
-                self._usable(fresh, schema),
-                at=now,
-                name=name,
-                upto=upto,
-                size=size,
-                complete=upto == total,
-            )
-            rows += fresh.num_rows
+            if upto > before:
+                # A file that was begun is cut as it was then, so this never leaves rows out.
+                fresh = batch.slice(batch.num_rows - min(batch.num_rows, upto - before))
+                rows += self._append(path.name, self._usable(fresh, schema), upto, total, size)
         if total == 0:
-            empty = schema.empty_table().to_batches() or [pa.RecordBatch.from_pylist([], schema)]
-            self._log.append_of_file(empty[0], at=now, name=name, upto=0, size=size, complete=True)
+            self._append(path.name, pa.RecordBatch.from_pylist([], schema), 0, 0, size)
         return rows
+
+    def _append(self, name: str, batch: pa.RecordBatch, upto: int, total: int, size: int) -> int:
+        self._log.append(batch, source=FILE + name, position=upto, note=f"{total} {size}")
+        return int(batch.num_rows)
 
     def _check(self, path: Path) -> tuple[pa.Schema, int]:
         """The stream's schema and the number of rows, after a look at every value of the file."""
@@ -158,6 +166,12 @@ def _chunks(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
                     yield plain.slice(start, stop - start)
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise _unreadable(path, error) from None
+
+
+def _rows_and_size(note: str) -> tuple[int, int]:
+    """The rows of a file and its bytes, as they were when it was begun."""
+    rows, size = note.split()
+    return int(rows), int(size)
 
 
 def _unreadable(path: Path, error: Exception) -> SiteDataError:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from thetastream.arrow import stretches
 from thetastream.errors import SiteRequestError
 from thetastream.transport.jsonrows import Unreadable
@@ -23,7 +25,7 @@ from thetastream.transport.kafka import (
     installed,
     told,
 )
-from thetastream.transport.log import Log
+from thetastream.transport.log import TOPIC, Log
 from thetastream.transport.messages import Limits, checked
 from thetastream.transport.topicconfig import TopicConfig
 
@@ -91,7 +93,7 @@ class TopicSource:
         before = self._log.next
         try:
             self._look(now)
-            self._take(now)
+            self._take()
         except _Stop as reason:
             self._stopped = True
             self.problem = str(reason)
@@ -126,9 +128,9 @@ class TopicSource:
                     " read before: it has been set up anew; give it to a stream of another name"
                 )
             if fresh := sorted(partitions - known.keys()):
-                self._begin(fresh, first_time=not known, now=now)
+                self._begin(fresh)
             for partition in sorted(partitions):
-                self._check_place(partition, now)
+                self._check_place(partition)
             self._assign(partitions)
         self._due = now + REFRESH
         self.problem = ""
@@ -142,18 +144,21 @@ class TopicSource:
             raise _Later(f"the topic {topic} cannot be read: {why}")
         return frozenset(found.partitions)
 
-    def _begin(self, fresh: list[int], *, first_time: bool, now: int) -> None:
+    def _begin(self, fresh: list[int]) -> None:
         """Fix where partitions begin, before anything is read: a restart must not choose anew.
 
         A partition that was added later is read from its first message, whatever the start was.
         """
-        starts = dict.fromkeys(fresh, 0)
+        begun = f"begun {self._config.topic}"
+        first_time = self._log.source(begun) is None
+        choice = 1 if self._config.latest else 0
+        for partition in fresh:
+            self._move(partition, self._ends(partition)[choice] if first_time else 0)
         if first_time:
-            choice = 1 if self._config.latest else 0
-            starts = {partition: self._ends(partition)[choice] for partition in fresh}
-        self._store([], starts, now)
+            # Only now: a start that was not finished is begun again.
+            self._log.append(self._rows.batch([]), source=begun, position=0)
 
-    def _check_place(self, partition: int, now: int) -> None:
+    def _check_place(self, partition: int) -> None:
         """Stop if the broker no longer has what comes next."""
         low, high = self._ends(partition)
         place = self._positions()[partition]
@@ -165,7 +170,7 @@ class TopicSource:
                     f" {partition} of the topic {topic}, which were not taken in; to go on without"
                     f' them, add skip = ["{partition}:{place}-{low - 1}"] and start the site again'
                 )
-            self._store([], {partition: low}, now)
+            self._move(partition, low)
         elif place > high:
             raise _Later(
                 f"the broker has the messages of partition {partition} of the topic {topic} up to"
@@ -206,14 +211,14 @@ class TopicSource:
 
     # -- what comes -----------------------------------------------------------------------------
 
-    def _take(self, now: int) -> None:
+    def _take(self) -> None:
         taken = 0
         while taken < POLL_ROWS:
             messages = self._receive()
             if not messages:
                 return
             taken += len(messages)
-            self._keep(messages, now)
+            self._keep(messages)
 
     def _receive(self) -> list[Message]:
         messages: list[Message] = []
@@ -226,14 +231,13 @@ class TopicSource:
                 break
         return messages
 
-    def _keep(self, messages: list[Message], now: int) -> None:
+    def _keep(self, messages: list[Message]) -> None:
         """Store the rows of messages, up to the first that stops the stream."""
         places = self._positions()
-        rows: list[list[Any]] = []
-        ends: list[tuple[int, int]] = []
-        """For each row its partition and what follows it there."""
-        passed: dict[int, int] = {}
-        """Places behind what is left out, until a row of the partition comes."""
+        before = dict(places)
+        rows: dict[int, list[list[Any]]] = {}
+        ends: dict[int, list[int]] = {}
+        """For each row of a partition what follows it there."""
         reason: Exception | None = None
         for message in messages:
             try:
@@ -242,13 +246,15 @@ class TopicSource:
                 reason = error
                 break
             if row is not None:
-                rows.append(row)
-                ends.append((partition, offset))
-                passed.pop(partition, None)
-            elif offset > places.get(partition, 0):
-                passed[partition] = offset
-            places[partition] = max(offset, places.get(partition, 0))
-        self._store_rows(rows, ends, passed, now)
+                rows.setdefault(partition, []).append(row)
+                ends.setdefault(partition, []).append(offset)
+            places[partition] = max(offset, places[partition])
+        for partition, place in places.items():
+            if partition in rows:
+                self._store(partition, self._rows.batch(rows[partition]), ends[partition])
+            if place > max(before[partition], *ends.get(partition, [0])):
+                # Behind the last row there is only what is left out.
+                self._move(partition, place)
         if reason is not None:
             raise reason
 
@@ -292,34 +298,24 @@ class TopicSource:
 
     # -- the log --------------------------------------------------------------------------------
 
-    def _store_rows(
-        self,
-        rows: list[list[Any]],
-        ends: list[tuple[int, int]],
-        passed: dict[int, int],
-        now: int,
-    ) -> None:
-        batch = self._rows.batch(rows)
-        for start, stop in stretches(batch, CHUNK_BYTES) if rows else ():
-            # The last place of each partition in the stretch.
-            self._append(batch.slice(start, stop - start), dict(ends[start:stop]), now)
-        if passed:
-            self._store([], passed, now)
+    def _store(self, partition: int, batch: pa.RecordBatch, ends: list[int]) -> None:
+        for start, stop in stretches(batch, CHUNK_BYTES):
+            self._append(partition, batch.slice(start, stop - start), ends[stop - 1])
 
-    def _store(self, rows: list[list[Any]], places: dict[int, int], now: int) -> None:
-        self._append(self._rows.batch(rows), places, now)
+    def _move(self, partition: int, place: int) -> None:
+        self._append(partition, self._rows.batch([]), place)
 
-    def _append(self, batch: Any, places: dict[int, int], now: int) -> None:
+    def _append(self, partition: int, batch: pa.RecordBatch, place: int) -> None:
         usable = checked(batch, self._rows.schema, crc=None, limits=self._limits)
-        positions = {f"{self._config.topic}/{one}": place for one, place in places.items()}
-        self._log.append_with_positions(usable, at=now, positions=positions)
+        name = f"{TOPIC}{self._config.topic}/{partition}"
+        self._log.append(usable, source=name, position=place)
 
     def _positions(self) -> dict[int, int]:
         """The offset that each partition goes on with."""
         prefix = f"{self._config.topic}/"
         return {
             int(name.removeprefix(prefix)): place
-            for name, place in self._log.positions().items()
+            for name, place in self._log.positions(TOPIC).items()
             if name.startswith(prefix)
         }
 
