@@ -12,7 +12,6 @@ import pytest
 
 from tests.examples import SHARE
 from tests.transport.tuples import ids, rides
-from thetastream.cli.main import main
 from thetastream.errors import SiteChangedError, SiteDataError
 from thetastream.transport.addresses import Address
 from thetastream.transport.config import SiteConfig, StreamConfig
@@ -148,38 +147,15 @@ def test_damage_anywhere(acknowledged: Path, tmp_path: Path) -> None:
         check(acknowledged, tmp_path / "work", 1_000, seed)
 
 
-def test_what_is_left_can_be_kept(acknowledged: Path, tmp_path: Path) -> None:
-    """An accepted loss begins another epoch, in which no number is used again."""
-    kept = 0
-    file = tmp_path / "site.toml"
-    file.write_text('dir = "work"\n[streams.rides]\ntime = "at"\npush = true\n')
-    command = ["site", "accept-loss", str(file), "rides"]
+def test_a_stream_whose_folder_is_moved_away_begins_another_epoch(
+    acknowledged: Path, tmp_path: Path
+) -> None:
     work = tmp_path / "work"
     shutil.copytree(acknowledged, work)
     with closing(opened(work)) as site:
         id = site.logs["rides"].id
-    assert main(command) == 2, "nothing is lost"
-    for path, kind, place, data in damages(acknowledged, SHARE, seed=2):
-        case = (path.name, kind, place)
-        shutil.rmtree(work, ignore_errors=True)
-        shutil.copytree(acknowledged, work)
-        (work / path).write_bytes(data)
-        if main(command) != 0:
-            # The damage is harmless, so that nothing is lost.
-            with closing(opened(work)) as site:
-                assert stored(site) == list(range(TOTAL)), case
-            continue
-        with closing(opened(work)) as site:
-            log = site.logs["rides"]
-            with pytest.raises(SiteChangedError):
-                site.log("rides", id)
-            rows = stored(site)
-            # What is left is in order, and whole pushes of it.
-            assert rows == sorted(set(rows)), case
-            assert {row // ROWS for row in rows} == {row // ROWS for row in rows[::ROWS]}, case
-            if path.name != "acknowledged":
-                assert log.first >= TOTAL, case
-            kept += len(rows)
-            first = log.next
-            assert push(site, PUSHES + 1) == (first, ROWS), case
-    assert kept > SHARE * TOTAL // 4
+    (work / "rides").rename(tmp_path / "damaged")
+    with closing(opened(work)) as site:
+        assert site.logs["rides"].next == 0
+        with pytest.raises(SiteChangedError, match="set up anew"):
+            site.log("rides", id)

@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.transport.tuples import SCHEMA, Clock, ids, rides
 from thetastream.errors import ForgottenError, SiteChangedError, SiteDataError, SiteError
 from thetastream.errors import SiteRequestError as Refused
+from thetastream.transport.catalogue import Mark
 from thetastream.transport.filters import Filter
 from thetastream.transport.log import FILE, REMEMBER, TOPIC, WRITER, Log, LogOptions
 
@@ -229,12 +233,10 @@ def test_a_log_that_was_being_created_is_created_again(tmp_path: Path) -> None:
     (mark,) = (tmp_path / "log").glob("acknowledged")
     text = mark.read_bytes()
     log.close()
-    database = tmp_path / "log" / f"{log.id}.db"
+    database = tmp_path / "log" / "log.db"
     whole = database.read_bytes()
-    from thetastream.transport.catalogue import Mark, State
-
     for length in (None, 0, 100, len(whole) // 2, len(whole)):
-        Mark.replace(tmp_path / "log", log.id, State())
+        mark.write_bytes(Mark._text(log.id, 0, 0))
         database.unlink(missing_ok=True)
         if length is not None:
             database.write_bytes(whole[:length])
@@ -441,3 +443,17 @@ def test_columns_that_no_stream_can_have(tmp_path: Path) -> None:
         with pytest.raises(Refused, match=word):
             log.append(batch)
     assert (log.next, log.schema) == (0, None)
+
+
+@examples(60)
+@given(data=st.data())
+def test_tuples_by_number_from_any_places(data: st.DataObject, tmp_path_factory: Any) -> None:
+    """Numbers may lie in entries and files that are not neighbours."""
+    counts = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=12))
+    options = LogOptions(seal_bytes=data.draw(st.sampled_from([500, 2_000, 10**9])))
+    log = filled(tmp_path_factory.mktemp("log") / "log", counts, options)
+    wanted = sorted(data.draw(st.sets(st.integers(0, log.next - 1), min_size=1)))
+    batches = list(log.fetch(np.array(wanted, dtype=np.int64)))
+    assert [number for batch in batches for number in batch.column(0).to_pylist()] == wanted
+    assert ids(batches) == wanted
+    log.close()

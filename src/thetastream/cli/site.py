@@ -72,11 +72,6 @@ def add_parser(commands: Any) -> None:
     actions = top.add_subparsers(dest="action", required=True, metavar="ACTION")
     serve = actions.add_parser("serve", help="serve a site until it is stopped")
     serve.add_argument("config", type=Path, metavar="CONFIG", help="the site's .toml file")
-    accept = actions.add_parser(
-        "accept-loss", help="go on with what is left of a stream that has lost tuples"
-    )
-    accept.add_argument("config", type=Path, metavar="CONFIG", help="the site's .toml file")
-    accept.add_argument("stream", metavar="STREAM", help="the stream's name")
     for name, about in (
         ("status", "streams, numbers and files of a site"),
         ("health", "whether a site answers and works; see the exit code"),
@@ -104,8 +99,6 @@ def run(chosen: argparse.Namespace) -> int:
     try:
         if chosen.action == "serve":
             return _serve(chosen.config)
-        if chosen.action == "accept-loss":
-            return _accept_loss(chosen.config, chosen.stream)
         with _client(chosen) as client:
             return _status(client, chosen) if chosen.action == "status" else _health(client, chosen)
     except SiteError as error:
@@ -153,18 +146,6 @@ def _serve(file: Path) -> int:
     site.close()
     if stopping.is_alive():
         os._exit(DONE)
-    return DONE
-
-
-def _accept_loss(file: Path, stream: str) -> int:
-    from thetastream.transport.config import load
-    from thetastream.transport.site import accept_loss_of
-
-    config = load(file)
-    os.umask(0o077)
-    left = accept_loss_of(config, stream)
-    print(f"{stream}: {left.kept:,} tuples are kept, as number {left.first:,} and on")
-    print(f"{stream}: {left.lost:,} numbers are lost; who read this stream has to read it again")
     return DONE
 
 

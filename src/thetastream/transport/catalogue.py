@@ -1,7 +1,7 @@
 """The catalogue of a stream's log: a SQLite database, and a mark of what was acknowledged.
 
     acknowledged    the log's id, how many changes it has had, and the next number
-    ID.db           log       its format, id and columns
+    log.db          log       its format, id and columns
                     state     how far it has come, written with every change
                     entries   batches that are not sealed yet
                     segments  sealed files
@@ -9,18 +9,18 @@
 
 SQLite silently ends its write-ahead log at the first frame that is damaged, and pages of its main
 file have no checksums. So each row has one of its own, and the mark is written after each
-commit: a database with fewer changes than the mark has lost what was acknowledged. The mark also
-names the database, so that replacing it begins another epoch.
+commit: a database with fewer changes than the mark has lost what was acknowledged.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,10 +29,11 @@ import pyarrow as pa
 from thetastream.errors import SiteDataError, SiteError
 from thetastream.transport.disk import create_file, sync_folder, write_file
 from thetastream.transport.messages import Limits, decode
-from thetastream.transport.segments import Segment
+from thetastream.transport.segments import RESTORE, Segment
 
 FORMAT = 2
 MARK = "acknowledged"
+DATABASE = "log.db"
 _PRAGMAS = (
     # No other process writes it, so that the index of the write-ahead log needs no file.
     "locking_mode = EXCLUSIVE",
@@ -45,7 +46,7 @@ _PRAGMAS = (
     # Pages, of which there are 16 MB.
     "wal_autocheckpoint = 2048",
 )
-WRONG = (sqlite3.Error, SiteError, pa.ArrowException, ValueError, TypeError, OverflowError)
+_WRONG = (sqlite3.Error, SiteError, pa.ArrowException, ValueError, TypeError, OverflowError)
 """What reading rows of a damaged database raises."""
 _NOT_DAMAGE = ("BUSY", "CANTOPEN", "FULL", "IOERR", "NOMEM", "PERM", "READONLY")
 _COLUMNS = {
@@ -84,6 +85,10 @@ class State(NamedTuple):
     """The log's own time, which follows `newest`, but does not jump."""
 
 
+FIRST = State(changes=1)
+"""Of a log without tuples."""
+
+
 class Entry(NamedTuple):
     """A batch that is not sealed yet."""
 
@@ -118,11 +123,12 @@ class Content:
     """Everything that a catalogue holds."""
 
     id: str
-    state: State = field(default_factory=State)
-    schema: pa.Schema | None = None
-    entries: list[Entry] = field(default_factory=list)
-    segments: list[Segment] = field(default_factory=list)
-    sources: dict[str, Source] = field(default_factory=dict)
+    state: State
+    schema: pa.Schema | None
+    """None before the first tuple."""
+    entries: list[Entry]
+    segments: list[Segment]
+    sources: dict[str, Source]
 
 
 class Mark:
@@ -148,9 +154,9 @@ class Mark:
         return b"%b %08x\n" % (text, zlib.crc32(text))
 
     @classmethod
-    def replace(cls, folder: Path, id: str, state: State) -> None:
-        """Make another one, durably and in one step."""
-        write_file(folder / MARK, cls._text(id, state.changes, state.next))
+    def create(cls, folder: Path) -> None:
+        """Make the mark of a new log, durably and in one step."""
+        write_file(folder / MARK, cls._text(secrets.token_hex(16), 0, 0))
 
     def write(self, state: State) -> None:
         """Note what is acknowledged; a process that is killed does not lose it."""
@@ -174,31 +180,33 @@ class Catalogue:
     def __init__(self, folder: Path) -> None:
         """Open it, or create it; raises SiteDataError if anything was lost."""
         self._folder = folder
+        self._path = folder / DATABASE
         self.broken = ""
         """Why nothing can be changed any more."""
         if not (folder / MARK).exists():
             if not all(path.name.startswith(".") for path in folder.iterdir()):
                 raise damaged(folder, f"the file {MARK} is missing")
-            Mark.replace(folder, os.urandom(16).hex(), State())
+            Mark.create(folder)
         self._mark = Mark(folder)
-        path = folder / f"{self._mark.id}.db"
         try:
             if self._mark.changes == 0:
                 # Nothing was acknowledged before the log was created completely.
-                create(folder, Content(self._mark.id, State(changes=1)))
-                self._mark.write(State(changes=1))
+                _create(self._path, self._mark.id)
+                self._mark.write(FIRST)
                 self._mark.sync()
-            self.content = self._complete(read(path))
+            self.content = self._complete(read(self._path))
             self.state = self.content.state
             with _naming_failures(folder):
-                self._db = _connect(path, "rw")
-            self._remove_leftovers(path)
+                self._db = _connect(self._path, "rw")
+            self._remove_leftovers()
         except BaseException:
             self._mark.close()
             raise
 
     def _complete(self, content: Content) -> Content:
         state, mark = content.state, self._mark
+        if content.id != mark.id:
+            raise damaged(self._folder, f"{DATABASE} and {MARK} are of different logs")
         if state.next < mark.next:
             lost = f"tuples {state.next} to {mark.next - 1}"
             raise damaged(self._folder, f"{lost} were acknowledged and are missing")
@@ -208,9 +216,9 @@ class Catalogue:
             segment.check_size()
         return content
 
-    def _remove_leftovers(self, path: Path) -> None:
+    def _remove_leftovers(self) -> None:
         """Remove what processes before this one have not finished."""
-        kept = {MARK, path.name, f"{path.name}-wal"}
+        kept = {MARK, DATABASE, f"{DATABASE}-wal"}
         kept |= {segment.path.name for segment in self.content.segments}
         for other in self._folder.iterdir():
             if other.name not in kept:
@@ -261,7 +269,7 @@ class Catalogue:
 
     def size(self) -> int:
         """Bytes of the database on the disk."""
-        return sum(path.stat().st_size for path in self._folder.glob(f"{self._mark.id}.db*"))
+        return sum(path.stat().st_size for path in self._folder.glob(f"{DATABASE}*"))
 
     def close(self) -> None:
         """Close the database and the mark."""
@@ -295,30 +303,6 @@ def key_of(name: str) -> bytes:
     return name.encode("utf-8", "surrogatepass")
 
 
-def read_about(db: sqlite3.Connection) -> Content:
-    """The log, its state and its columns; raises ValueError if these are damaged."""
-    ((_, form, id, columns),) = _rows(db, "log")
-    ((_, *state),) = _rows(db, "state")
-    if form != FORMAT:
-        raise ValueError(f"its format is {form}, and this release reads {FORMAT}")
-    schema = None if columns is None else pa.ipc.read_schema(pa.py_buffer(columns))
-    return Content(id, State(*state), schema)
-
-
-def read_entries(db: sqlite3.Connection, schema: pa.Schema | None) -> Iterator[Entry]:
-    """The entries, up to one that is damaged."""
-    for first, rows, at, crc, data in _rows(db, "entries"):
-        batch = decode(data, schema, crc=crc, limits=_OWN)
-        if batch.num_rows == rows:
-            yield Entry(first, at, batch, len(data))
-
-
-def read_sources(db: sqlite3.Connection) -> Iterator[tuple[str, Source]]:
-    """The sources by name, up to one that is damaged."""
-    for key, *values in _rows(db, "sources"):
-        yield key.decode("utf-8", "surrogatepass"), Source(*values)
-
-
 def _rows(db: sqlite3.Connection, table: str) -> Iterator[list[Any]]:
     """The rows by their first column; raises ValueError at one that is not as it was written."""
     place = _COLUMNS[table].count(",") + 1
@@ -331,59 +315,42 @@ def _rows(db: sqlite3.Connection, table: str) -> Iterator[list[Any]]:
 # -- databases ------------------------------------------------------------------------------------
 
 
-def create(folder: Path, content: Content) -> None:
-    """Write a database in the place of one that may have been begun; durable on return."""
-    path = folder / f"{content.id}.db"
-    for other in folder.glob(f"{path.name}*"):
+def _create(path: Path, id: str) -> None:
+    """Write a database without tuples, in the place of one that was begun; durable on return."""
+    for other in path.parent.glob(f"{path.name}*"):
         other.unlink()
     create_file(path).close()
-    with _naming_failures(folder), closing(_connect(path, "rw")) as db:
+    with _naming_failures(path.parent), closing(_connect(path, "rw")) as db:
         db.execute("BEGIN")
         for table in _TABLES:
             db.execute(table)
-        put(db, "log", 1, FORMAT, content.id, columns_of(content.schema))
-        put(db, "state", 1, *content.state)
-        for entry in content.entries:
-            data = entry.batch.serialize()
-            put(db, "entries", *entry.row, zlib.crc32(data), data=data)
-        for segment in content.segments:
-            put(db, "segments", *segment.row)
-        for name, source in content.sources.items():
-            put(db, "sources", key_of(name), *source)
+        put(db, "log", 1, FORMAT, id, None)
+        put(db, "state", 1, *FIRST)
         db.execute("COMMIT")
-    sync_folder(folder)
+    sync_folder(path.parent)
 
 
 def read(path: Path) -> Content:
-    """Everything in a database; raises SiteDataError unless all of it is as it was written.
+    """Return all that a database holds; raises SiteDataError unless it is as it was written.
 
-    A database that is refused stays as it is, since it is opened for reading only.
+    A database that is refused stays as it is: it is opened for reading only.
     """
+    if not path.exists():
+        raise damaged(path.parent, f"{path.name} is missing")
     wal = path.with_name(f"{path.name}-wal")
     if wal.exists():
         # What is served must be durable: a process may have ended before its commit was.
         with open(wal, "rb") as file:
             os.fsync(file.fileno())
     try:
-        with reading(path) as db:
-            content = _read(db, path)
         with open(path, "rb") as file:
             if file.read(20)[18:] != b"\2\2":
                 # Versions for writing and reading: with others, SQLite would only read it.
                 raise ValueError(f"the head of {path.name} is damaged")
-        return content
-    except WRONG as error:
-        raise _failure(path.parent, error) from None
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection for reading only, which leaves nothing behind."""
-    if not path.exists():
-        raise damaged(path.parent, f"{path.name} is missing")
-    try:
         with closing(_connect(path, "ro")) as db:
-            yield db
+            return _read(db, path)
+    except _WRONG as error:
+        raise _failure(path.parent, error) from None
     finally:
         path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
 
@@ -394,10 +361,25 @@ def _read(db: sqlite3.Connection, path: Path) -> Content:
     tables = db.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL ORDER BY rowid")
     if [sql for (sql,) in tables] != _TABLES:
         raise ValueError(f"{path.name} has other tables than those of this release")
-    content = read_about(db)
-    content.segments = [Segment(path.parent, *row) for row in _rows(db, "segments")]
-    content.entries = list(read_entries(db, content.schema))
-    content.sources = dict(read_sources(db))
+    ((_, form, id, columns),) = _rows(db, "log")
+    ((_, *state),) = _rows(db, "state")
+    if form != FORMAT:
+        raise ValueError(f"its format is {form}, and this release reads {FORMAT}")
+    schema = None if columns is None else pa.ipc.read_schema(pa.py_buffer(columns))
+    content = Content(
+        id=id,
+        state=State(*state),
+        schema=schema,
+        entries=[
+            Entry(first, at, decode(data, schema, crc=crc, limits=_OWN), len(data))
+            for first, _, at, crc, data in _rows(db, "entries")
+        ],
+        segments=[Segment(path.parent, *row) for row in _rows(db, "segments")],
+        sources={
+            name.decode("utf-8", "surrogatepass"): Source(*values)
+            for name, *values in _rows(db, "sources")
+        },
+    )
     expected = content.state.floor
     for first, rows in (
         *((segment.first, segment.rows) for segment in content.segments),
@@ -407,8 +389,6 @@ def _read(db: sqlite3.Connection, path: Path) -> Content:
         if first != expected:
             raise ValueError(f"tuples {expected} to {first - 1} are missing or damaged")
         expected += rows
-    if content.id != path.stem:
-        raise ValueError(f"{path.name} is the database of another log")
     return content
 
 
@@ -431,8 +411,7 @@ def damaged(folder: Path, what: str) -> SiteDataError:
     """The error for a log that has lost something."""
     return SiteDataError(
         f"the log in {folder} is not complete: {what}",
-        hint="restore the site's folder from a copy, or keep what can be read and give it new"
-        " numbers: thetastream site accept-loss FILE STREAM",
+        hint=RESTORE,
     )
 
 

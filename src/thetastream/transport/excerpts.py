@@ -102,6 +102,9 @@ class Excerpt:
                 yield from part.batches(start, stop)
                 continue
             begin, end = max(start, part.first), min(stop, end_of(part))
+            if group and begin != first + rows:
+                yield first, concat(group)
+                group, rows = [], 0
             if not group:
                 first = begin
             group.append(part.batch.slice(begin - part.first, end - begin))

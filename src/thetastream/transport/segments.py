@@ -7,7 +7,6 @@ that CRC-32. They are not compressed, so that a reader of a few columns touches 
 from __future__ import annotations
 
 import os
-import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +19,10 @@ from thetastream.transport.disk import sync_folder, temporary_name
 
 BATCH_ROWS = 65_536
 """Rows of one batch in a sealed file."""
-_NAME = re.compile(r"(\d{20})-(\d{12})-([0-9a-f]{8})\.arrow", re.ASCII)
+RESTORE = (
+    "restore the stream's folder from a copy, or move it away: the stream then begins anew, under"
+    " another id, and readers are told so"
+)
 
 
 class Segment:
@@ -49,18 +51,6 @@ class Segment:
     def row(self) -> tuple[int, int, int, int, int]:
         """What the catalogue has of it."""
         return self.first, self.rows, self.size, self.crc, self.newest
-
-    @classmethod
-    def at(cls, path: Path) -> Segment | None:
-        """The segment with the name, as old as the file; None if it is no segment's name."""
-        match = _NAME.fullmatch(path.name)
-        if match is None:
-            return None
-        facts = path.stat()
-        newest = facts.st_mtime_ns // 1000
-        return cls(
-            path.parent, int(match[1]), int(match[2]), facts.st_size, int(match[3], 16), newest
-        )
 
     @classmethod
     def write(
@@ -132,8 +122,7 @@ class Segment:
     def _damaged(self) -> SiteDataError:
         return SiteDataError(
             f"{self.path} is damaged: tuples {self.first} to {self.stop - 1} cannot be read",
-            hint="restore the file from a copy of the site's folder, or keep what can be read and"
-            " give it new numbers: thetastream site accept-loss FILE STREAM",
+            hint=RESTORE,
         )
 
 

@@ -20,7 +20,6 @@ from thetastream.errors import SiteChangedError, SiteDataError, SiteError, SiteR
 from thetastream.transport.config import SiteConfig, StreamConfig
 from thetastream.transport.disk import make_folder
 from thetastream.transport.log import TOPIC, WRITER, Clock, Log, LogOptions, monotonic, now
-from thetastream.transport.loss import Accepted, accept_loss
 from thetastream.transport.messages import checked, stream_schema
 from thetastream.transport.sources import FolderSource, check_time
 from thetastream.transport.topics import TopicSource
@@ -211,21 +210,6 @@ class Site:
             except (OSError, SiteError, pa.ArrowException) as error:
                 # A full disk, for example: it may have room again.
                 self._problem = str(error).splitlines()[0]
-
-
-def accept_loss_of(config: SiteConfig, stream: str) -> Accepted:
-    """Give up what a stream has lost, while the site is not served."""
-    if stream not in config.streams:
-        raise SiteRequestError(
-            f"the site has no stream {stream[:80]!r}",
-            hint=f"its streams are {', '.join(config.streams)}",
-        )
-    make_folder(config.dir)
-    lock = _locked(config)
-    try:
-        return accept_loss(config.dir / stream)
-    finally:
-        os.close(lock)
 
 
 def _options(config: SiteConfig) -> LogOptions:
