@@ -25,34 +25,38 @@ class PartMeta:
     """What the manifest knows of a part: enough to decide whether it must be read at all."""
 
     id: str
+    """Its place in the unit's history and, at the end, the digest of its stored bytes."""
     rows: int
     bytes: int
     low: tuple[int, ...]
     """The smallest value of each key."""
     high: tuple[int, ...]
     """The largest value of each key."""
-    checksum: int = 0
     pairs: int = 0
     """Intermediate results in it, where it holds such."""
 
     def to_json(self) -> list[Any]:
         """The fields in order, as JSON takes them."""
-        found = [self.id, self.rows, self.bytes, list(self.low), list(self.high), self.checksum]
-        return [*found, self.pairs] if self.pairs else found
+        fields = [self.id, self.rows, self.bytes, list(self.low), list(self.high)]
+        return [*fields, self.pairs] if self.pairs else fields
 
     @classmethod
     def from_json(cls, raw: list[Any]) -> PartMeta:
         """The meta that `to_json` wrote."""
-        name, rows, size, low, high, checksum, *pairs = raw
+        name, rows, size, low, high, *pairs = raw
         return cls(
             id=name,
             rows=rows,
             bytes=size,
             low=tuple(low),
             high=tuple(high),
-            checksum=checksum,
             pairs=pairs[0] if pairs else 0,
         )
+
+    @property
+    def digest(self) -> str:
+        """The digest of its stored bytes."""
+        return self.id.rpartition("-")[2]
 
 
 class Tuples:
