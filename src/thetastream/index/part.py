@@ -7,6 +7,7 @@ lie in.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -155,6 +156,15 @@ class Part(Tuples):
             self.memo[key] = Part(tuples.batch, tuples.keys, order)
         found: Part = self.memo[key]
         return found
+
+    def detached(self) -> Part:
+        """The same part in memory of its own: a slice keeps all that it was cut from."""
+        if self.batch.get_total_buffer_size() <= 2 * self.nbytes:
+            return self
+        part = copy.copy(self)
+        part.batch = arrow.from_bytes(self.to_bytes())
+        part.keys = tuple(key.copy() for key in self.keys)
+        return part
 
     @property
     def nbytes(self) -> int:
