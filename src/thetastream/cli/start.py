@@ -235,7 +235,7 @@ class Prepared:
         return folder is not None and not any(folder.glob("commits/[0-9]*"))
 
 
-def first_line(error: BaseException) -> str:
+def first_line(error: BaseException | str) -> str:
     """What an error of Spark's says, without its stack."""
     text = str(error).strip() or type(error).__name__
     named = re.search(r"\[[A-Z][A-Z_.0-9]+\] [^\n]*", text)
