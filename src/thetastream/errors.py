@@ -15,6 +15,7 @@
     ├── JobError (ValueError)              a job file that cannot be carried out
     ├── SettingError (RuntimeError)        the Spark session lacks something
     ├── SumOverflowError (ArithmeticError)  a sum with more digits than Spark has
+    ├── TriggerSizeError (RuntimeError)    a trigger that brings too much for one unit
     ├── SiteError (RuntimeError)           a site that does not do what is asked of it
     │   ├── SiteUnreachableError           no usable answer within the time that was allowed
     │   ├── SiteRequestError               a request, rows or a token that the site refuses
@@ -133,6 +134,10 @@ class SettingError(ThetastreamError, RuntimeError):
 
 class SumOverflowError(ThetastreamError, ArithmeticError):
     """A sum has more digits than Spark's widest number."""
+
+
+class TriggerSizeError(ThetastreamError, RuntimeError):
+    """One trigger brings more rows for one unit than its worker can hold."""
 
 
 class SiteError(ThetastreamError, RuntimeError):

@@ -175,7 +175,8 @@ class JoinOptions:
     cross: bool = False
     """Allow a stream that the predicate compares with no other."""
     functions: tuple[str, ...] = ()
-    """Names of your own deterministic SQL functions that the predicate may call."""
+    """Names of SQL functions that the predicate may call besides those that are always allowed:
+    your own deterministic ones, and those that take regular expressions, such as `regexp_like`."""
 
     def __post_init__(self) -> None:
         allowed = Topology.__args__  # type: ignore[attr-defined]

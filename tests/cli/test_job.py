@@ -403,3 +403,14 @@ path = "a"
     ):
         with pytest.raises(JobError, match=match):
             load(written(tmp_path, wrong))
+
+
+def test_spark_s_own_limit_is_named_with_the_way_out() -> None:
+    text = (
+        "Job aborted\nCaused by: org.apache.arrow.vector.util.OversizedAllocationException: Memory"
+        " required for vector is (2147483700), which is overflow or more than max allowed"
+    )
+    found = own_error(text)
+    assert found is not None
+    assert found[0] == "TriggerSizeError"
+    assert "spark.sql.execution.arrow.maxBytesPerBatch" in found[1]

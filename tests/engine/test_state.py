@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import zlib
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from thetastream.engine.manifest import FORMAT, HOT_FORMAT, Manifest
+from thetastream.engine.indexes import put_part
+from thetastream.engine.manifest import FORMAT, Manifest
 from thetastream.errors import (
     CorruptRunError,
     FingerprintError,
@@ -120,7 +122,7 @@ def test_the_stored_parts_are_those_of_the_manifest_after_any_batch() -> None:
             assert all(len(state.parts[name]) == meta.bytes for name, meta in metas.items())
 
 
-@pytest.mark.parametrize("version", [0, FORMAT - 1, HOT_FORMAT + 1, 99, "1", None])
+@pytest.mark.parametrize("version", [0, FORMAT - 1, FORMAT + 1, 99, "1", None])
 def test_a_manifest_of_another_version_is_refused(version: Any) -> None:
     join = after_a_batch()
     for state in join.runner.state.values():
@@ -308,6 +310,59 @@ def test_damaged_parts_are_refused(place: float, kind: str) -> None:
 
 
 DAMAGE_ME = after_a_batch()
+
+CRC_GENERATOR = f"1{0x04C11DB7:032b}"
+"""The bits that CRC-32 does not see: those of its own generator."""
+
+
+def same_crc(data: bytes, at: int) -> bytes:
+    """Other bytes with the CRC-32 of the given ones."""
+    bits = CRC_GENERATOR.ljust(40, "0")
+    # The checksum takes the bits of a byte from the lowest to the highest.
+    pattern = [int(bits[place : place + 8][::-1], 2) for place in range(0, 40, 8)]
+    changed = bytearray(data)
+    for place, mask in enumerate(pattern, at):
+        changed[place] ^= mask
+    return bytes(changed)
+
+
+def test_damage_that_a_crc_does_not_see_is_refused() -> None:
+    join = after_a_batch()
+    for state in join.runner.state.values():
+        for name, data in state.parts.items():
+            state.parts[name] = same_crc(data, len(data) // 2)
+            assert zlib.crc32(state.parts[name]) == zlib.crc32(data)
+    with pytest.raises(CorruptRunError, match="damaged"):
+        join.batch(SECOND_BATCH)
+
+
+def test_contents_with_the_same_crc_have_different_ids() -> None:
+    """Or the cache of a worker would take the part of a failed attempt for that of the next."""
+    first = bytes(range(100))
+    second = same_crc(first, 40)
+    assert zlib.crc32(first) == zlib.crc32(second)
+    meta = PartMeta(id="1-0-0-0", rows=1, bytes=0, low=(), high=())
+    ids = {put_part(meta, Stub(data)).meta.id for data in (first, second)}
+    assert len(ids) == 2
+    assert all(len(name.rpartition("-")[2]) >= 32 for name in ids), "at least 128 bits"
+
+
+class Stub:
+    """A part of nothing but bytes."""
+
+    pairs = 0
+    nbytes = 100
+    low: tuple[int, ...] = ()
+    high: tuple[int, ...] = ()
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return 1
+
+    def to_bytes(self, *, compress: bool = False) -> pa.Buffer:
+        return pa.py_buffer(self.data)
 
 
 def test_parts_that_were_swapped_are_refused() -> None:

@@ -129,7 +129,7 @@ _MADE: dict[str, tuple[str, ...]] = {
         "?float > !float", "?string LIKE 'a%'", "?int IN (1, 2, NULL)", "?date >= !date",
         "?int BETWEEN 0 AND 3", "?string IS NOT NULL", "isnan(?float)", "?boolean AND ?boolean",
         "?boolean OR ?boolean", "?int <=> !int", "?decimal < !decimal", "?timestamp > !timestamp",
-        "?string IN ('a', 'ab')", "?string RLIKE '^a'", "?boolean = true", "?int <> !int",
+        "?string IN ('a', 'ab')", "?string LIKE '_a%'", "?boolean = true", "?int <> !int",
         "exists(array(1, 2), z -> z = ?int)", "?boolean IS TRUE", "?collated = 'A'",
         "startswith(?string, 'a')", "?int NOT IN (0, 1)", "?string ILIKE 'A%'",
         "?daytime > !daytime", "?ntz < !ntz", "?time <= !time", "?binary = !binary",

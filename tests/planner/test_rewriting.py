@@ -25,7 +25,7 @@ NAMES = Names(
 
 
 def rewrite(text: str) -> str:
-    return render(parse_predicate(text, NAMES), NAMES.qualified)
+    return render(parse_predicate(text, NAMES, functions=("rlike",)), NAMES.qualified)
 
 
 @pytest.mark.parametrize(

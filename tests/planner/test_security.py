@@ -7,9 +7,19 @@ from collections.abc import Callable
 import pytest
 
 from thetastream.errors import ParseError, RefusedExpressionError
-from thetastream.planner import Plan
+from thetastream.planner import Plan, parse_query
+from thetastream.planner.expression import render
+from thetastream.planner.names import Names
+from thetastream.planner.parser import parse_predicate
+from thetastream.spec import ColumnSpec
 from thetastream.spec.codec import to_json
 from thetastream.testing.duck import connection
+
+KINDS = {"id": "int", "name": "string", "tags": "array<int>", "at": "timestamp"}
+STREAMS = {
+    stream: [ColumnSpec(name=name, type=kind) for name, kind in KINDS.items()] for stream in "rs"
+}
+NAMES = Names(STREAMS, case_sensitive=False)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +89,76 @@ def test_naming_a_dangerous_function_does_not_allow_it(
         plan(f"{name}('a') = r.name", options={"functions": (name,)})
 
 
+PATTERNS = {
+    "r.name RLIKE s.name": "rlike",
+    "r.name REGEXP '(a+)+$'": "rlike",
+    "NOT r.name rlike 'x'": "rlike",
+    "rlike(r.name, 'x')": "rlike",
+    "regexp(r.name, 'x')": "regexp",
+    "Regexp_Like(r.name, 'x')": "regexp_like",
+    "regexp_count(r.name, 'x') = 1": "regexp_count",
+    "regexp_extract(r.name, 'x') = 'x'": "regexp_extract",
+    "regexp_extract_all(r.name, 'x')[0] = 'x'": "regexp_extract_all",
+    "regexp_instr(r.name, 'x') = 1": "regexp_instr",
+    "regexp_replace(r.name, 'x', 'y') = 'y'": "regexp_replace",
+    "regexp_substr(r.name, 'x') = 'x'": "regexp_substr",
+    "split(r.name, '(a|aa)+$')[0] = 'x'": "split",
+    "split(r.name, ',')[0] = s.name": "split",
+    "str_to_map(r.name, '(a+)+$')['x'] = 'x'": "str_to_map",
+    "parse_url(r.name, 'QUERY', '(a+)+$') = 'x'": "parse_url",
+    "transform(r.tags, v -> length(regexp_replace(r.name, 'x', 'y'))) = s.tags": "regexp_replace",
+}
+"""Regular expressions, and the function to name if they are to be allowed."""
+
+
+@pytest.mark.parametrize("text", PATTERNS)
+def test_regular_expressions_must_be_allowed(text: str, plan: Callable[..., Plan]) -> None:
+    name = PATTERNS[text]
+    with pytest.raises(RefusedExpressionError, match="regular expression") as caught:
+        plan(text)
+    assert f'JoinOptions(functions=("{name}",))' in caught.value.hint
+    assert f'functions = ["{name}"]' in caught.value.hint
+    tree = parse_predicate(text, NAMES, functions=(name.upper(),))
+    assert "r.name" in render(tree, NAMES.qualified)
+
+
+@pytest.mark.parametrize("allowed", ["rlike", "regexp", "regexp_like"])
+def test_whoever_allows_one_form_of_rlike_allows_all(allowed: str) -> None:
+    for text in ("r.name RLIKE 'x'", "regexp(r.name, 'x')", "regexp_like(r.name, 'x')"):
+        parse_predicate(text, NAMES, functions=(allowed,))
+    with pytest.raises(RefusedExpressionError):
+        parse_predicate("split(r.name, 'x')[0] = 'x'", NAMES, functions=(allowed,))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT regexp_replace(r.name, 'x', 'y') AS n FROM r, s WHERE r.id = s.id WITHIN 1 minute",
+        "SELECT r.id FROM r, s WHERE r.id = s.id AND r.name RLIKE 'x' WITHIN 1 minute",
+        "SELECT r.id, count(*) AS n FROM r, s WHERE r.id = s.id WITHIN 1 minute"
+        " GROUP BY r.id HAVING split(r.id, 'x')[0] = 'x'",
+    ],
+)
+def test_regular_expressions_of_a_query_must_be_allowed(query: str) -> None:
+    with pytest.raises(RefusedExpressionError, match="regular expression"):
+        parse_query(query, STREAMS, case_sensitive=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "r.name LIKE 'a%b'",
+        "r.name ILIKE s.name",
+        "contains(r.name, s.name)",
+        "split_part(r.name, ',', 1) = s.name",
+        "str_to_map(r.name)['x'] = 'x'",
+        "parse_url(r.name, 'HOST') = s.name",
+    ],
+)
+def test_texts_are_matched_without_regular_expressions(text: str) -> None:
+    parse_predicate(text, NAMES)
+
+
 def test_own_functions_must_be_named(plan: Callable[..., Plan]) -> None:
     with pytest.raises(RefusedExpressionError, match="JoinOptions") as caught:
         plan("r.id = s.id AND distance_km(r.x, s.x) < 5")
@@ -99,8 +179,6 @@ def test_comments_do_not_reach_spark(plan: Callable[..., Plan]) -> None:
 
 
 def test_a_name_cannot_break_out_of_its_quotes(plan: Callable[..., Plan]) -> None:
-    from thetastream.spec import ColumnSpec
-
     streams = {
         "r": [ColumnSpec(name="a`) OR (1=1", type="int")],
         "s": [ColumnSpec(name="b", type="int")],

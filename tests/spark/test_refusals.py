@@ -236,6 +236,33 @@ def test_checkpoint_of_another_query(stream: Callable[..., DataFrame], tmp_path:
     drain(joined(2), tmp_path)
 
 
+@pytest.mark.parametrize("first", ["with a window", "without a window"])
+def test_a_window_that_comes_or_goes(
+    first: str, stream: Callable[..., DataFrame], tmp_path: Path
+) -> None:
+    """Spark itself would refuse another time mode, with a dump of its plan."""
+    times = pa.array([1_700_000_000_000_000] * TABLE.num_rows, pa.timestamp("us", tz="UTC"))
+
+    def joined(batch: int, *, windowed: bool) -> DataFrame:
+        frames = {}
+        for name in "rs":
+            write_batches(tmp_path / name, [TABLE.append_column("at", times)], first=batch)
+            frames[name] = stream(tmp_path / name, f"{SCHEMA}, at timestamp")
+        if windowed:
+            return ts.streams(**frames).join("r.id = s.id", within="1 hour", delay="1 minute")
+        return ts.streams(**frames).join("r.id = s.id", options=KEPT)
+
+    windowed = first == "with a window"
+    drain(joined(0, windowed=windowed), tmp_path)
+    with pytest.raises(StreamingQueryException) as caught:
+        drain(joined(1, windowed=not windowed), tmp_path)
+    message = str(caught.value)
+    assert "FingerprintError: the checkpoint was written by another query" in message
+    assert "window" in message.split("changed", 1)[0]
+    assert "put the query back as it was, or start it with a new checkpoint" in message
+    assert "STATE_STORE" not in message
+
+
 def test_other_columns_on_a_checkpoint(stream: Callable[..., DataFrame], tmp_path: Path) -> None:
     frames = {name: stream(write_batches(tmp_path / name, [TABLE]), SCHEMA) for name in "rs"}
     drain(ts.streams(**frames).join("r.id = s.id", options=KEPT), tmp_path)

@@ -42,7 +42,9 @@ class Query:
         token: str = "ab12",
         chunk_rows: int = 50,
         typed: bool = True,
+        limits: Mapping[str, int] | None = None,
     ) -> None:
+        """`limits`: bytes of packs, by the names that `JoinerConfig` has for them."""
         (step,) = join.plan.tree.steps
         self.spec = replace(step.spec, origin=ORIGIN)
         self.step = to_json(replace(step, spec=self.spec))
@@ -56,6 +58,7 @@ class Query:
                 for number, kind in enumerate(SCHEMA.types)
             ]
         )
+        self.limits = dict(limits or {})
         self.reports: list[dict[str, Any]] = []
         self.out: list[pd.DataFrame] = []
         self.watermark = 0
@@ -78,6 +81,7 @@ class Query:
                 "names": names,
                 "typed": self.typed,
                 "clock": self.spec.clock.value,
+                **self.limits,
             },
         )
         handle_rows = made.handleInputRows

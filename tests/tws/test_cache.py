@@ -11,13 +11,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from thetastream.errors import SettingError
+from thetastream.index.footprint import footprint
+from thetastream.index.part import Part
 from thetastream.runtime import cache, cachefiles
 from thetastream.runtime.cache import Caches, PartCache
 from thetastream.runtime.cachefiles import cache_root
+from thetastream.spec import SortOrder
 
 PART = 1000
 OVERHEAD = 64
@@ -31,12 +35,12 @@ class Blob:
     low: tuple[int, ...] = ()
     high: tuple[int, ...] = ()
 
-    def __init__(self, data: bytes, rows: int = 1) -> None:
+    def __init__(self, data: bytes) -> None:
         self.data = data
-        self.rows = rows
+        self.bytes = np.frombuffer(data, dtype=np.uint8).copy()
 
     def __len__(self) -> int:
-        return self.rows
+        return 1
 
     @property
     def nbytes(self) -> int:
@@ -227,7 +231,7 @@ def test_a_worker_forgets_joins_that_it_no_longer_serves(caches: Caches) -> None
         caches.of(f"{number:x}", 0).put("1", blob(number))
     assert len(caches._joins) == cache.SERVED_JOINS
     assert len(caches._opened._entries) == cache.SERVED_JOINS
-    assert caches._opened._rows == cache.SERVED_JOINS
+    assert caches._opened.bytes == cache.SERVED_JOINS * PART
     assert caches.of("0", 0).get("1", DECODER) is None
     assert caches.of(f"{cache.SERVED_JOINS + 2:x}", 0).get("1", DECODER) is not None
 
@@ -240,28 +244,91 @@ def test_a_worker_forgets_a_join_that_has_been_idle(
     idle.served -= cache.IDLE_SECONDS + 1
     caches.of("bb", 0)
     assert list(caches._joins) == ["bb"]
-    assert caches._opened._rows == 0
+    assert caches._opened.bytes == 0
     idle.put("1", blob(1))
     assert idle.get("1", DECODER) is not None, "it works on where somebody still holds it"
 
 
-def test_a_worker_bounds_the_rows_of_all_joins_together(
-    caches: Caches, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache, "WORKER_ROWS", 100)
+def test_a_worker_bounds_the_bytes_of_all_joins_together() -> None:
+    caches = Caches(limit=10 * PART)
     for number in range(50):
-        caches.of(f"{number % 2:x}", 0).put(f"{number:x}", Blob(b"", rows=7))
-        assert caches._opened._rows <= 100
+        caches.of(f"{number % 2:x}", 0).put(f"{number:x}", blob(number))
+        assert caches._opened.bytes <= 10 * PART
     assert caches.of("1", 0).get(f"{49:x}", DECODER) is not None
+    assert len(caches._opened._entries) == 10
+
+
+def sorted_part(seed: int, rows: int = 500) -> Part:
+    """A part that can be searched by an equality key and a range."""
+    rng = np.random.default_rng(seed)
+    keys = np.sort(rng.integers(0, 50, rows)), rng.integers(0, 1000, rows)
+    columns = {"c0": pa.array(keys[0]), "c1": pa.array([f"text {seed}"] * rows)}
+    return Part(pa.RecordBatch.from_pydict(columns), keys, SortOrder(0, 1))
+
+
+def test_a_worker_bounds_the_bytes_of_wide_parts() -> None:
+    """Few rows, much memory: sixty parts of 12 KB in a cache for ten."""
+    size = 12_000
+    caches = Caches(limit=10 * size)
+    kept = caches.of("aa", 0)
+    for number in range(60):
+        column = pa.array([b"x" * (size - 100)])
+        part = Part(pa.RecordBatch.from_arrays([column], ["c0"]), (), SortOrder(None, None))
+        kept.put(f"{number:x}", part)
+    held = [entry.part for entry in caches._opened._entries.values()]
+    assert len(held) <= 10
+    assert sum(part.nbytes for part in held) <= 10 * size
+    assert kept.get(f"{59:x}", DECODER) is not None, "what was used last stays"
+
+
+def test_what_is_worked_out_from_a_part_counts_as_well() -> None:
+    alone = footprint(sorted_part(0))
+    caches = Caches(limit=25 * alone)
+    kept = caches.of("aa", 0)
+    for number in range(20):
+        kept.put(f"{number:x}", sorted_part(number))
+    assert caches._opened.bytes == pytest.approx(20 * alone, rel=0.1)
+    for number in reversed(range(10, 20)):
+        part = kept.get(f"{number:x}", DECODER)
+        assert isinstance(part, Part)
+        # What probes leave behind: search positions, and the same tuples in another order.
+        assert len(part.positions) == len(part)
+        assert len(part.ordered(SortOrder(None, 1))) == len(part)
+    kept.get("ff", DECODER)
+    held = [entry.part for entry in caches._opened._entries.values()]
+    assert caches._opened.bytes == sum(map(footprint, held))
+    assert caches._opened.bytes <= 25 * alone
+    assert 10 <= len(held) < 20, "the first ones made room for what the others have grown by"
+
+
+def test_a_slice_does_not_keep_its_run_in_memory() -> None:
+    caches = Caches(limit=1 << 20)
+    kept = caches.of("aa", 0)
+    before = pa.total_allocated_bytes()
+    run = sorted_part(1, rows=200_000)
+    expected = run.batch.slice(1000, 1000).to_pylist()
+    for number in range(200):
+        piece = run.slice(number * 1000, number * 1000 + 1000)
+        kept.put(f"{number:x}", Part(piece.batch, piece.keys, run.order))
+    whole = footprint(run)
+    del run, piece
+    held = [entry.part for entry in caches._opened._entries.values()]
+    assert len(held) > 1
+    assert pa.total_allocated_bytes() - before < whole / 2
+    assert sum(map(footprint, held)) == caches._opened.bytes <= 1 << 20
+    piece = sorted_part(1, rows=200_000).slice(1000, 2000)
+    copied = Part(piece.batch, piece.keys, SortOrder(0, 1)).detached()
+    assert copied.batch.to_pylist() == expected
+    assert [key.tolist() for key in copied.keys] == [key.tolist() for key in piece.keys]
 
 
 def test_a_part_that_is_put_again_counts_once(caches: Caches) -> None:
     kept = caches.of("aa", 1 << 20)
     for _ in range(3):
         kept.put("1", blob(1))
-    assert caches._opened._rows == 1
+    assert caches._opened.bytes == PART
     kept.drop("1")
-    assert caches._opened._rows == 0
+    assert caches._opened.bytes == 0
     assert names("aa") == set()
 
 

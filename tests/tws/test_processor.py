@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tests.tws.playing import CACHE, ORIGIN, Query
-from thetastream.engine.manifest import FORMAT, HOT_FORMAT
+from thetastream.engine.manifest import FORMAT
 from thetastream.engine.runner import UnitState
 from thetastream.errors import CorruptRunError, FingerprintError, ManifestVersionError, StateError
 from thetastream.index import streamaware
@@ -268,7 +268,7 @@ def test_a_manifest_that_is_not_ours_is_refused() -> None:
     query = Query(planned())
     query.batch(Batch(left=LEFT, right=RIGHT))
     kept = query.state()
-    written, other_format = (f'"format":{number},' for number in (FORMAT, HOT_FORMAT + 1))
+    written, other_format = (f'"format":{number},' for number in (FORMAT, FORMAT + 1))
     assert all(written in (stored.manifest or "") for stored in kept.values())
     newer = {
         unit: UnitState((stored.manifest or "").replace(written, other_format), stored.parts)

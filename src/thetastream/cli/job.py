@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -23,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from thetastream.cli.variables import UnsetVariableError, Variables
 from thetastream.errors import JobError, OptionError, WindowError, unknown_option
 from thetastream.options import JoinOptions
 from thetastream.planner import parse_duration
@@ -35,7 +35,6 @@ from thetastream.steering.scaling import TwoPhaseScaling
 FILE_FORMATS = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
 OUTPUT_MODES = ("append", "update", "complete")
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(B|[KMGT]i?B)\s*", re.IGNORECASE)
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,8 @@ class Job:
     cores: int | None = None
     memory: str = "4g"
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
+    variables: Variables = field(default_factory=Variables, repr=False, compare=False)
+    """The variables of the environment that the file names."""
 
 
 def load(file: Path) -> Job:
@@ -150,10 +151,16 @@ class _Reader:
         self.folder = file.resolve().parent
         self.raw = raw
         self.query = query
+        self.variables = Variables()
 
     def job(self) -> Job:
         raw = self.raw
-        known = {item.name for item in dataclasses.fields(Job)} - {"file", "join", "policies"}
+        known = {item.name for item in dataclasses.fields(Job)} - {
+            "file",
+            "join",
+            "policies",
+            "variables",
+        }
         known |= {"control", "options"}
         if self.query is not None:
             known -= {"query"}
@@ -189,6 +196,7 @@ class _Reader:
             cores=cores,
             memory=str(memory),
             spark=self._settings(spark, "[spark]"),
+            variables=self.variables,
         )
 
     def _source(self, name: str, raw: Any) -> Source:
@@ -309,7 +317,7 @@ class _Reader:
         found = _SIZE.fullmatch(text)
         if found is None:
             raise self._error(
-                f"capacity = {text!r} of {where} is not a size",
+                f"capacity = {self.variables.written(text)!r} of {where} is not a size",
                 'write a number of bytes, or a text such as "512 MB" or "2 GiB"',
             )
         unit = found[2].upper()
@@ -350,16 +358,17 @@ class _Reader:
             return folded
         try:
             parse_duration(text, "trigger")
-        except WindowError as error:
+        except WindowError:
             raise self._error(
-                error.what, 'write "available now", "continuous" or a length such as "10 seconds"'
+                f"trigger = {self.variables.written(text)!r} is not a trigger",
+                'write "available now", "continuous" or a length such as "10 seconds"',
             ) from None
         return text
 
     def _mode(self, text: str) -> str:
         if text not in OUTPUT_MODES:
             raise self._error(
-                f"output_mode = {text!r} is not an output mode",
+                f"output_mode = {self.variables.written(text)!r} is not an output mode",
                 f"choose one of {', '.join(OUTPUT_MODES)}",
             )
         return text
@@ -376,7 +385,7 @@ class _Reader:
     # -- values ---------------------------------------------------------------------------------
 
     def _error(self, what: str, hint: str) -> JobError:
-        return JobError(f"{self.file}: {what}", hint=hint)
+        return JobError(f"{self.file}: {self.variables.hide(what)}", hint=self.variables.hide(hint))
 
     def _no_others(self, raw: dict[str, Any], known: Iterable[str], where: str) -> None:
         if wrong := unknown_option(raw, known, where):
@@ -413,16 +422,12 @@ class _Reader:
 
     def _expanded(self, text: str) -> str:
         """`${NAME}` replaced from the environment: secrets need not be in the file."""
-
-        def value(found: re.Match[str]) -> str:
-            name = found[1]
-            if name not in os.environ:
-                raise self._error(
-                    f"the environment has no variable {name}", f"set it: export {name}=..."
-                )
-            return os.environ[name]
-
-        return _VARIABLE.sub(value, text)
+        try:
+            return self.variables.expand(text)
+        except UnsetVariableError as error:
+            raise self._error(
+                f"the environment has no variable {error.name}", f"set it: export {error.name}=..."
+            ) from None
 
     def _path(self, text: str) -> str:
         """Paths are relative to the job's own folder."""

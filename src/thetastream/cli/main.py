@@ -188,6 +188,18 @@ def _with_extras(command: str, words: list[str]) -> int:
 
 def _job_command(chosen: argparse.Namespace) -> int:
     job = load(chosen.job)
+    try:
+        return _started(job, chosen)
+    except ThetastreamError as error:
+        raise job.variables.hidden(error) from None
+    except Exception as error:
+        # What Spark and Java say may quote any option.
+        if job.variables.hide(str(error)) == str(error):
+            raise
+        raise JobError(f"{job.file}: {job.variables.hide(str(error))}") from None
+
+
+def _started(job: Job, chosen: argparse.Namespace) -> int:
     from pyspark.sql import SparkSession
 
     from thetastream.cli import progress, start
@@ -199,7 +211,7 @@ def _job_command(chosen: argparse.Namespace) -> int:
     running = SparkSession.getActiveSession()
     spark = running or _session(job)
     try:
-        with progress.plain_warnings():
+        with progress.plain_warnings(job.variables.hide):
             return _carry_out(start.Prepared(spark, job), chosen)
     finally:
         if running is None:
@@ -209,7 +221,8 @@ def _job_command(chosen: argparse.Namespace) -> int:
 def _carry_out(prepared: Any, chosen: argparse.Namespace) -> int:
     if chosen.command == "explain":
         plan = prepared.plan
-        print(plan._repr_html_() if chosen.html else plan.explain())
+        text = plan._repr_html_() if chosen.html else plan.explain()
+        print(prepared.job.variables.hide(text))
         return DONE
     prepared.check_sink()
     prepared.check_checkpoint()
@@ -260,9 +273,9 @@ def _run(prepared: Any, *, as_json: bool) -> int:
                 manager.stop()
     failure = query.exception()
     if failure is not None:
-        text = str(failure)
+        text = prepared.job.variables.hide(str(failure))
         known = start.own_error(text)
-        message = known[1] if known else start.first_line(failure)
+        message = known[1] if known else start.first_line(text)
         print(f"error: the query failed: {message}", file=sys.stderr)
         if not known and start.cause(text):
             print(f"  {start.cause(text)}", file=sys.stderr)

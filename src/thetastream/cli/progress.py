@@ -168,14 +168,17 @@ def announce(text: str, *, as_json: bool) -> None:
 
 
 @contextmanager
-def plain_warnings() -> Iterator[None]:
-    """Shows the library's warnings as the command's own, without a line of Python."""
+def plain_warnings(hide: Callable[[str], str]) -> Iterator[None]:
+    """Shows the library's warnings as the command's own, without a line of Python.
+
+    `hide` takes what nobody may see out of a text.
+    """
     with warnings.catch_warnings():
         usual = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, ts.ThetastreamWarning):
-                print(f"warning: {message}", file=sys.stderr, flush=True)
+                print(f"warning: {hide(str(message))}", file=sys.stderr, flush=True)
             else:
                 usual(message, category, *where, **more)
 

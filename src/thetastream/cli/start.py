@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import thetastream as ts
 from thetastream.cli.job import FILE_FORMATS, Job, SiteSource, Source, local_path
 from thetastream.engine.manifest import compare
-from thetastream.errors import JobError, ThetastreamError
+from thetastream.errors import JobError, ThetastreamError, TriggerSizeError
 from thetastream.planner import AGGREGATION, TIME_WINDOW, Plan, parse_duration, suggestion
 from thetastream.steering.directory import Directory
 from thetastream.steering.files import full_path
@@ -233,7 +233,7 @@ class Prepared:
         return folder is not None and not any(folder.glob("commits/[0-9]*"))
 
 
-def first_line(error: BaseException) -> str:
+def first_line(error: BaseException | str) -> str:
     """What an error of Spark's says, without its stack."""
     text = str(error).strip() or type(error).__name__
     named = re.search(r"\[[A-Z][A-Z_.0-9]+\] [^\n]*", text)
@@ -251,5 +251,13 @@ def cause(text: str) -> str:
 
 def own_error(text: str) -> tuple[str, str] | None:
     """Kind and message of this library's error inside a stack of Spark's."""
+    if "OversizedAllocationException" in text:
+        error = TriggerSizeError(
+            "Spark cannot send this trigger's rows to Python: a column of one Arrow batch is too"
+            " large",
+            hint="add spark.sql.execution.arrow.maxBytesPerBatch = 268435456 to [spark] and start"
+            " the job again",
+        )
+        return type(error).__name__, str(error)
     found = re.search(r"thetastream\.errors\.(\w+): (.*?)(?=\n\s*\n|\n\tat |\Z)", text, re.DOTALL)
     return (found[1], found[2].strip()) if found else None

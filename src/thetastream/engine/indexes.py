@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from thetastream.engine.decoding import digest
 from thetastream.engine.manifest import no_manifest
 from thetastream.engine.protocol import DropPart, PutPart, StateReader
 from thetastream.errors import StateError
@@ -156,8 +156,9 @@ def pack_index(spec: JoinSpec, meeting: Meeting, retention: Retention) -> PackRu
 
 
 def put_part(meta: PartMeta, part: Stored) -> PutPart:
-    """The instruction to store a part, whose checksum becomes part of its name."""
+    """The instruction to store a part, whose id gets the digest of its content.
+
+    A task that runs again may write other content at the same place of the unit's history.
+    """
     data = part.to_bytes(compress=True)
-    checksum = zlib.crc32(data)
-    final = replace(meta, id=f"{meta.id}-{checksum:08x}", bytes=data.size, checksum=checksum)
-    return PutPart(final, data, part)
+    return PutPart(replace(meta, id=f"{meta.id}-{digest(data)}", bytes=data.size), data, part)

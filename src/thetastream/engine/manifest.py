@@ -16,9 +16,7 @@ from thetastream.topology.live import Transfer
 from thetastream.topology.makers import make
 from thetastream.topology.table import Table
 
-FORMAT = 3
-HOT_FORMAT = 4
-"""With copies of hot keys' tuples: a release that knows none must not go on with them."""
+FORMAT = 5
 
 
 @dataclass(frozen=True)
@@ -78,10 +76,9 @@ class Manifest:
             version = raw["format"]
         except (ValueError, KeyError, TypeError) as error:
             raise no_manifest(error) from error
-        if version not in (FORMAT, HOT_FORMAT):
+        if version != FORMAT:
             raise ManifestVersionError(
-                f"the checkpoint holds state in format {version}; this release reads {FORMAT}"
-                f" and {HOT_FORMAT}",
+                f"the checkpoint holds state in format {version}; this release reads {FORMAT}",
                 hint="run the release that wrote it, or start with a new checkpoint",
             )
         try:
@@ -111,7 +108,7 @@ class Manifest:
             more["held"] = [asdict(one) for one in self.held.values()]
         return json.dumps(
             {
-                "format": HOT_FORMAT if self.held else FORMAT,
+                "format": FORMAT,
                 "fingerprint": spec.fingerprint(),
                 "table": asdict(table.made),
                 "stage": stage.number,

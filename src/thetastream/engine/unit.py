@@ -76,10 +76,12 @@ class Unit:
         chunk_rows: int,
         seen: Mapping[int, int] | None = None,
         sketch: SketchOptions | None = None,
+        share_bytes: int | None = None,
     ) -> None:
         """`seen`: the versions of a live table that the batch's routers used, with their digests;
         `table` is the newest of them, or of an earlier batch if there are none; `sketch`: the size
-        of the predictors of hot keys, if there are any."""
+        of the predictors of hot keys, if there are any; `share_bytes`: Arrow bytes of packs that
+        are joined at a time, all of them if it is None."""
         known = manifest.sequence > 0
         self._seen = {table.version: table.digest} if seen is None else dict(seen)
         self._following = Following(spec, table, stage, number, manifest, self._seen)
@@ -93,6 +95,7 @@ class Unit:
         self._indexes = UnitIndexes(spec, stage, number, manifest.sequence, reader)
         if known:
             self._indexes.restore(manifest.indexes)
+        self._share_bytes = share_bytes
         self._report = Report(number, stage.number)
         self._arrivals = Arrivals(spec.streams)
         self._predictor = None
@@ -129,9 +132,33 @@ class Unit:
     def process(
         self, packs: Iterable[Pack], watermark: int | None, forwarded: Iterable[Packs] = ()
     ) -> Iterator[Instruction]:
-        """Join the packs of a batch with each other and with what is stored."""
+        """Join the packs of a batch with each other and with what is stored.
+
+        A share of the packs after the other, as if they had come in batches with one watermark.
+        """
         yield from self._following.begin(self._indexes, self._reader)
         self._indexes.expire(watermark)
+        for number, share in enumerate(_shares(packs, self._share_bytes)):
+            if number:
+                # What the shares before have left in memory.
+                self._indexes.merge()
+                yield from self._indexes.written()
+            yield from self._take_in(share, watermark, forwarded)
+        for consumer in dict.fromkeys((*self._consumers.values(), self._results)):
+            yield from consumer.finish()
+        yield from self._mark(watermark)
+        self._indexes.merge()
+        yield from self._indexes.written()
+        self._manifest.indexes = self._indexes.state()
+        self._manifest.sketches = [] if self._predictor is None else self._predictor.state()
+        yield PutManifest(self._manifest.write(self._spec, self._stage, self._table))
+        yield self._totals()
+
+    # -- new tuples -----------------------------------------------------------------------------
+
+    def _take_in(
+        self, packs: Iterable[Pack], watermark: int | None, forwarded: Iterable[Packs]
+    ) -> Iterator[Instruction]:
         arrived = [_NewTuples() for _ in self._spec.streams]
         for pack in packs:
             if pack.batch.num_rows:
@@ -144,17 +171,6 @@ class Unit:
             for meeting in self._forwarding(stream):
                 for some in forwarded:
                     yield from self._complete_forwarded(meeting, some)
-        for consumer in dict.fromkeys((*self._consumers.values(), self._results)):
-            yield from consumer.finish()
-        yield from self._mark(watermark)
-        self._indexes.merge()
-        yield from self._indexes.written()
-        self._manifest.indexes = self._indexes.state()
-        self._manifest.sketches = [] if self._predictor is None else self._predictor.state()
-        yield PutManifest(self._manifest.write(self._spec, self._stage, self._table))
-        yield self._totals()
-
-    # -- new tuples -----------------------------------------------------------------------------
 
     def _on_time(self, pack: Pack, watermark: int | None) -> Tuples:
         stream = self._spec.streams[pack.stream]
@@ -310,6 +326,20 @@ class Unit:
         if not set(lines.tolist()) <= here:
             name = self._spec.streams[store.stream].name
             raise StateError(f"unit {self._number} stores tuples of {name} that belong elsewhere")
+
+
+def _shares(packs: Iterable[Pack], limit: int | None) -> Iterator[list[Pack]]:
+    """The packs in lists of so many bytes, or of a single pack; at least one list."""
+    share: list[Pack] = []
+    size = 0
+    for pack in packs:
+        more = int(pack.batch.get_total_buffer_size())
+        if limit is not None and share and size + more > limit:
+            yield share
+            share, size = [], 0
+        share.append(pack)
+        size += more
+    yield share
 
 
 def on_time(tuples: Tuples, stream: StreamSpec, watermark: int | None) -> Tuples:

@@ -7,6 +7,7 @@ lie in.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,34 +26,38 @@ class PartMeta:
     """What the manifest knows of a part: enough to decide whether it must be read at all."""
 
     id: str
+    """Its place in the unit's history and, at the end, the digest of its stored bytes."""
     rows: int
     bytes: int
     low: tuple[int, ...]
     """The smallest value of each key."""
     high: tuple[int, ...]
     """The largest value of each key."""
-    checksum: int = 0
     pairs: int = 0
     """Intermediate results in it, where it holds such."""
 
     def to_json(self) -> list[Any]:
         """The fields in order, as JSON takes them."""
-        found = [self.id, self.rows, self.bytes, list(self.low), list(self.high), self.checksum]
-        return [*found, self.pairs] if self.pairs else found
+        fields = [self.id, self.rows, self.bytes, list(self.low), list(self.high)]
+        return [*fields, self.pairs] if self.pairs else fields
 
     @classmethod
     def from_json(cls, raw: list[Any]) -> PartMeta:
         """The meta that `to_json` wrote."""
-        name, rows, size, low, high, checksum, *pairs = raw
+        name, rows, size, low, high, *pairs = raw
         return cls(
             id=name,
             rows=rows,
             bytes=size,
             low=tuple(low),
             high=tuple(high),
-            checksum=checksum,
             pairs=pairs[0] if pairs else 0,
         )
+
+    @property
+    def digest(self) -> str:
+        """The digest of its stored bytes."""
+        return self.id.rpartition("-")[2]
 
 
 class Tuples:
@@ -151,6 +156,15 @@ class Part(Tuples):
             self.memo[key] = Part(tuples.batch, tuples.keys, order)
         found: Part = self.memo[key]
         return found
+
+    def detached(self) -> Part:
+        """The same part in memory of its own: a slice keeps all that it was cut from."""
+        if self.batch.get_total_buffer_size() <= 2 * self.nbytes:
+            return self
+        part = copy.copy(self)
+        part.batch = arrow.from_bytes(self.to_bytes())
+        part.keys = tuple(key.copy() for key in self.keys)
+        return part
 
     @property
     def nbytes(self) -> int:

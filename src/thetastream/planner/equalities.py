@@ -118,7 +118,7 @@ def _read(exprs: Sequence[Expr], scope: Scope) -> tuple[str, ...]:
 
 def _normal(expr: Expr, common: str, stream: int, scope: Scope) -> str:
     """The expression in the common type, with one form for values that are equal."""
-    sql = scope.own(expr)
+    sql = scope.tried(stream, expr)
     if family(common) is Family.FLOAT:
         # -0.0 equals 0.0 and all NaNs are equal, but their bits, and so their hashes, differ.
         wide = f"CAST({sql} AS double)"

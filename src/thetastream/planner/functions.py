@@ -2,7 +2,9 @@
 
 A join predicate is evaluated in several places and again after a restart, and its text may come
 from outside. So only deterministic scalar functions that touch nothing but their arguments are
-allowed; everything unknown is refused until the user names it in `JoinOptions.functions`.
+allowed; everything unknown is refused until the user names it in `JoinOptions.functions`. So are
+functions that take a regular expression: Java tries it in ways that can grow exponentially with the
+length of a text, so that one row would keep a task busy for years.
 """
 
 from __future__ import annotations
@@ -38,12 +40,10 @@ _STRINGS = words(
     ascii base64 bit_length btrim char char_length character_length chr collate collation concat
     concat_ws contains crc32 elt encode endswith find_in_set format_number format_string hash
     initcap instr lcase left len length levenshtein like ilike locate lower lpad ltrim luhn_check
-    mask md5 octet_length overlay parse_url position printf quote regexp regexp_count
-    regexp_extract regexp_extract_all regexp_instr regexp_like regexp_replace regexp_substr repeat
-    replace reverse right rlike rpad rtrim sha sha1 sha2 soundex space split split_part startswith
-    substr substring substring_index to_binary to_char to_number to_varchar translate trim
-    try_to_binary try_to_number ucase unbase64 upper url_decode url_encode is_valid_utf8
-    make_valid_utf8 validate_utf8 xxhash64
+    mask md5 octet_length overlay parse_url position printf quote repeat replace reverse right rpad
+    rtrim sha sha1 sha2 soundex space split_part startswith substr substring substring_index
+    to_binary to_char to_number to_varchar translate trim try_to_binary try_to_number ucase unbase64
+    upper url_decode url_encode is_valid_utf8 make_valid_utf8 validate_utf8 xxhash64
     """
 )
 _TIMES = words(
@@ -73,6 +73,17 @@ _NESTED = words(
 )
 
 ALLOWED = CASTS | _MATHS | _LOGIC | _STRINGS | _TIMES | _NESTED
+
+MATCHING = words("regexp regexp_like rlike")
+"""The operators RLIKE and REGEXP under other names: whoever allows one of them allows all."""
+
+_PATTERNS = MATCHING | words(
+    "regexp_count regexp_extract regexp_extract_all regexp_instr regexp_replace regexp_substr split"
+)
+"""Functions that take a regular expression."""
+
+_PATTERN_FROM = {"parse_url": 3, "str_to_map": 2}
+"""Functions that take one as well if they have so many arguments."""
 
 AGGREGATES = words(
     """
@@ -134,7 +145,17 @@ def refusal(name: str, arguments: int, extra: Iterable[str] = ()) -> tuple[str, 
             "give it the column to convert",
         )
     own = {item.casefold() for item in extra}
-    if folded in ALLOWED or folded in own:
+    if folded in own or (folded in MATCHING and own & MATCHING):
+        return None
+    if folded in _PATTERNS or arguments >= _PATTERN_FROM.get(folded, arguments + 1):
+        return (
+            f"{name}() takes a regular expression, and some of them keep Spark busy for ever",
+            "use LIKE, contains() or split_part(); or allow it, "
+            f'JoinOptions(functions=("{folded}",))'
+            f' or functions = ["{folded}"] in the [options] of a job, if you trust whoever wrote'
+            " the expression",
+        )
+    if folded in ALLOWED:
         return None
     close = difflib.get_close_matches(folded, sorted(ALLOWED | own), n=1, cutoff=0.75)
     guess = f"did you mean {close[0]}()? Otherwise " if close else ""

@@ -8,13 +8,24 @@ from dataclasses import dataclass, field
 
 from thetastream.errors import TypeMismatchError
 from thetastream.planner.conjuncts import not_boolean
-from thetastream.planner.expression import Column, Expr, render, streams_of
+from thetastream.planner.expression import (
+    Abs,
+    Additive,
+    Cast,
+    Column,
+    Expr,
+    Negative,
+    render,
+    streams_of,
+)
 from thetastream.planner.names import Names, at
 from thetastream.planner.types import (
     AnalysisFailure,
     Analyst,
+    Family,
     KeyForm,
     compared_as,
+    family,
     may_overflow,
 )
 from thetastream.spec import Encoding, KeySpec
@@ -42,6 +53,31 @@ class Scope:
     def own(self, expr: Expr) -> str:
         """The expression over its stream's DataFrame."""
         return render(expr, self.names.own)
+
+    def tried(self, stream: int, expr: Expr) -> str:
+        """The same, but NULL where arithmetic or a cast would raise an error in ANSI mode.
+
+        A row in which a side of a comparison raises is in no result: Spark raises the error for a
+        pair, or something else in the predicate has already excluded it. So nothing that is worked
+        out for a row by itself may raise it, and the row can be left out.
+        """
+        if not self.analyst.ansi:
+            return self.own(expr)
+        match expr:
+            case Additive(op=op, left=left, right=right):
+                name = "try_add" if op == "+" else "try_subtract"
+                return f"{name}({self.tried(stream, left)}, {self.tried(stream, right)})"
+            case Cast(expr=inner, type=kind):
+                return f"TRY_CAST({self.tried(stream, inner)} AS {kind})"
+            case Negative(expr=inner) | Abs(expr=inner):
+                whole = self.type_of(stream, inner)
+                if family(whole) is Family.INTEGER:
+                    value = self.tried(stream, inner)
+                    negative = f"try_multiply({value}, CAST(-1 AS {whole}))"
+                    if isinstance(expr, Negative):
+                        return negative
+                    return f"CASE WHEN {value} < 0 THEN {negative} ELSE {value} END"
+        return self.own(expr)
 
     def output(self, expr: Expr) -> str:
         """The expression over the columns of a result."""
@@ -119,7 +155,7 @@ class KeyTable:
     def add(self, expr: Expr, form: KeyForm, *, nan_low: bool = False) -> int:
         """The place of the key for the expression in that form."""
         actual = self.scope.type_of(self.stream, expr)
-        sql = form.key_sql(self.scope.own(expr), actual)
+        sql = form.key_sql(self.scope.tried(self.stream, expr), actual)
         encoding = form.encoding
         if nan_low and encoding is Encoding.FLOAT:
             encoding = Encoding.FLOAT_NAN_LOW
@@ -136,7 +172,7 @@ class KeyTable:
 
     def require(self, expr: Expr, common: str = "") -> None:
         """Drop rows in which the expression, compared in a type, is NULL: they cannot match."""
-        sql = self.scope.own(expr)
+        sql = self.scope.tried(self.stream, expr)
         actual = self.scope.type_of(self.stream, expr)
         if may_overflow(actual, common):
             sql = compared_as(common, sql, actual)

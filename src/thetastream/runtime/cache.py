@@ -11,11 +11,13 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from thetastream.index.footprint import footprint
+from thetastream.index.part import Part
 from thetastream.index.protocol import Decoder, Stored
 from thetastream.runtime.cachefiles import CacheFiles
 
-WORKER_ROWS = 1 << 24
-"""Rows of parts a worker keeps open; their files are shared, their search structures are not."""
+WORKER_BYTES = 1 << 30
+"""Bytes of the parts that a worker keeps open, of all its joins, with their search structures."""
 
 SERVED_JOINS = 8
 IDLE_SECONDS = 600
@@ -30,32 +32,51 @@ TOUCH_SECONDS = 60
 class _Entry:
     part: Stored
     touched: float
+    size: int = 0
+    """Bytes in memory when they were last counted."""
 
 
 class _Opened:
-    """The parts of all joins that this worker process has open, least recently used first."""
+    """The parts of all joins that this worker process has open, least recently used first.
 
-    def __init__(self) -> None:
+    A part grows when it is searched: it keeps what was worked out from it. So it is counted again
+    when the next one is used.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
-        self._rows = 0
+        self.bytes = 0
 
     def get(self, token: str, name: str) -> _Entry | None:
+        self._count_latest()
         entry = self._entries.get((token, name))
         if entry is not None:
             self._entries.move_to_end((token, name))
         return entry
 
     def put(self, token: str, name: str, part: Stored) -> None:
+        self._count_latest()
         self.drop(token, name)
-        self._entries[token, name] = _Entry(part, time.monotonic())
-        self._rows += _weight(part)
-        while self._rows > WORKER_ROWS and len(self._entries) > 1:
-            self.drop(*next(iter(self._entries)))
+        owned = part.detached() if isinstance(part, Part) else part
+        self._entries[token, name] = _Entry(owned, time.monotonic())
+        self._count_latest()
 
     def drop(self, token: str, name: str) -> None:
         entry = self._entries.pop((token, name), None)
         if entry is not None:
-            self._rows -= _weight(entry.part)
+            self.bytes -= entry.size
+
+    def _count_latest(self) -> None:
+        """Count the part that was used last again, and let go of others if there are too many."""
+        if not self._entries:
+            return
+        latest = next(reversed(self._entries.values()))
+        self.bytes -= latest.size
+        latest.size = footprint(latest.part)
+        self.bytes += latest.size
+        while self.bytes > self._limit and len(self._entries) > 1:
+            self.drop(*next(iter(self._entries)))
 
     def release(self, token: str) -> None:
         for key in [key for key in self._entries if key[0] == token]:
@@ -113,8 +134,9 @@ class PartCache:
 class Caches:
     """The caches of the joins that a worker process serves, whichever partitions it gets."""
 
-    def __init__(self) -> None:
-        self._opened = _Opened()
+    def __init__(self, limit: int = WORKER_BYTES) -> None:
+        """`limit` bounds the parts that are kept open, in bytes of memory."""
+        self._opened = _Opened(limit)
         self._joins: OrderedDict[str, PartCache] = OrderedDict()
 
     def of(self, token: str, limit: int) -> PartCache:
@@ -134,7 +156,3 @@ class Caches:
         """Release all of them."""
         while self._joins:
             self._joins.popitem()[1].close()
-
-
-def _weight(part: Stored) -> int:
-    return len(part) + part.pairs

@@ -111,7 +111,9 @@ def _join(
             ),
             outputStructType=out,
             outputMode="Append",
-            timeMode=_time_mode(goes_by),
+            # Also of a join that needs no watermark. Spark refuses a checkpoint of another mode
+            # before any unit can say what has changed.
+            timeMode="EventTime" if streaming else "None",
             eventTimeColumnName=NEWEST if streaming and last and spec.timed else "",
         )
         if streaming:
@@ -120,11 +122,6 @@ def _join(
             packs = joined.where(F.col(REPORT.name).isNull()).drop(REPORT.name)
     found = results.read(joined)
     return found if spec.recheck_sql is None else found.where(spec.recheck_sql)
-
-
-def _time_mode(clock: Clock) -> str:
-    """Whether Spark tells the units its watermark."""
-    return "None" if clock is Clock.NONE else "EventTime"
 
 
 def _union(frames: Iterable[DataFrame]) -> DataFrame:

@@ -8,7 +8,7 @@ import functools
 import json
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -34,13 +34,14 @@ from thetastream.engine.protocol import (
     metered,
 )
 from thetastream.engine.unit import Unit
-from thetastream.errors import ControlError, ThetastreamError
+from thetastream.errors import ControlError, ThetastreamError, TriggerSizeError
 from thetastream.index.part import PartMeta
 from thetastream.index.protocol import Decoder, Stored
 from thetastream.index.runs import PackRuns
 from thetastream.runtime.cache import Caches
 from thetastream.runtime.results import frame_of, passed_frame, report_frame
 from thetastream.runtime.shipped import States
+from thetastream.sizes import format_size
 from thetastream.spec import Clock, Retention, Step, Then
 from thetastream.steering.directory import Directory, opened
 from thetastream.steering.tables import tables_of
@@ -57,6 +58,9 @@ VALUE_BYTES = 960 * 1024
 """Bytes of one value in the state store. Larger ones are humongous objects in the JVM: 10 MB took
 140 ms in values of 5 MB, 75 ms in values of 1 MB. Part of the state's format: another size
 is another `manifest.FORMAT`."""
+
+UNIT_BYTES = 2 * 1024**3
+"""Bytes of packs that a unit takes in one batch, where it needs all of them before it begins."""
 
 _caches = Caches()
 """Of this worker process."""
@@ -136,6 +140,10 @@ class JoinerConfig:
     typed: bool
     clock: str
     """The watermark that it goes by, as `thetastream.spec.Clock` names it."""
+    share_bytes: int = arrow.SAFE_BYTES
+    """Arrow bytes of packs that a unit joins at a time, where it need not have all of them."""
+    unit_bytes: int = UNIT_BYTES
+    """Bytes of packs that it takes at most, where it needs all of them."""
 
 
 class Joiner:
@@ -159,21 +167,42 @@ class Joiner:
             if self._stage.number == 0:
                 spark = timers.getCurrentWatermarkInMs() * 1000
                 watermark = Clock(self._config.clock).watermark(spark)
-            yield from self._process(murmur3(int(key[0])), frames, watermark)
+            rows = (row for frame in frames for row in frame.itertuples(index=False))
+            join = self._join_all if self._needs_all else self._join_shares
+            yield from join(murmur3(int(key[0])), rows, watermark)
 
-    def _process(
-        self, number: int, frames: Iterator[pd.DataFrame], watermark: int | None
+    @property
+    def _needs_all(self) -> bool:
+        """Whether a unit must have all packs of a batch before it begins: they bring versions of
+        the table and the watermark, and both stages must see the same tuples as new."""
+        return self._live is not None or len(self._spec.stages) > 1
+
+    def _join_shares(
+        self, number: int, rows: Iterator[Any], watermark: int | None
+    ) -> Iterator[pd.DataFrame]:
+        """Join packs as they come: however many there are, memory holds a share of them."""
+        packs = (_pack(number, row) for row in rows if row.kind == Kind.TUPLES)
+        unit = self._unit(number, self._tables.newest(), self._state.read())
+        yield from self._carried_out(unit.process(packs, watermark))
+
+    def _join_all(
+        self, number: int, rows: Iterator[Any], watermark: int | None
     ) -> Iterator[pd.DataFrame]:
         packs: list[Pack] = []
         forwarded: list[bytes] = []
         seen: dict[int, int] = {}
-        for row in (row for frame in frames for row in frame.itertuples(index=False)):
+        size = 0
+        for row in rows:
             if row.kind in (Kind.TUPLES, Kind.HEARTBEAT):
                 # Of rows for a later stage, too: every router has sent something.
                 self._note(seen, int(row.version), int(row.digest))
             if row.stage > self._stage.number:
                 yield passed_frame(wire.handed_on(row))
-            elif row.kind == Kind.MARK:
+                continue
+            size += len(row.blob)
+            if size > self._config.unit_bytes:
+                raise self._too_large(number)
+            if row.kind == Kind.MARK:
                 # All stages go by one watermark, whatever Spark has got to in between.
                 watermark = int(row.watermark)
             elif row.kind == Kind.FORWARDED:
@@ -181,29 +210,46 @@ class Joiner:
             elif row.kind == Kind.RESULT:
                 yield self._results([unfactored(row.blob)])
             elif row.kind == Kind.TUPLES:
-                tuples = arrow.from_bytes(row.blob)
-                packs.append(Pack(number, int(row.stream), int(row.role), tuples))
+                packs.append(_pack(number, row))
         stored = self._state.read()
-        table = self._table(seen, stored)
-        manifest = Manifest.read(stored, self._spec, self._stage, table)
-        unit = Unit(
+        unit = self._unit(number, self._table(seen, stored), stored, seen)
+        onward = (self._forwarded.decode(blob) for blob in forwarded)
+        yield from self._carried_out(unit.process(packs, watermark, onward))
+
+    def _unit(
+        self, number: int, table: Table, stored: str | None, seen: dict[int, int] | None = None
+    ) -> Unit:
+        return Unit(
             self._spec,
             table,
             self._stage,
             number,
-            manifest,
+            Manifest.read(stored, self._spec, self._stage, table),
             self._state,
             chunk_rows=self._config.chunk_rows,
             seen=seen,
             sketch=None if self._live is None else self._live.sketch,
+            share_bytes=None if self._needs_all else self._config.share_bytes,
         )
-        onward = (self._forwarded.decode(blob) for blob in forwarded)
-        steps = unit.process(packs, watermark, onward)
+
+    def _carried_out(self, steps: Iterator[Instruction]) -> Iterator[pd.DataFrame]:
+        """Change the state as the steps of a unit say; what leaves the unit."""
         for step in metered(steps, time.thread_time):
             if isinstance(step, PutPart | DropPart | PutManifest | Export):
                 self._state.carry_out(step)
             else:
                 yield self._frame(step)
+
+    def _too_large(self, number: int) -> TriggerSizeError:
+        limit = format_size(self._config.unit_bytes)
+        return TriggerSizeError(
+            f"one trigger brings more than {limit} for unit {number} of the join",
+            detail="  A join with a control directory, or in two stages, needs all rows of a"
+            " trigger in memory.",
+            hint="read less per trigger (maxFilesPerTrigger, maxOffsetsPerTrigger, max_rows of a"
+            " site) with a new checkpoint: Spark repeats a batch that has failed as it was; or use"
+            " more units",
+        )
 
     def _table(self, seen: dict[int, int], stored: str | None) -> Table:
         """The newest table that a router used; if none had rows, the one of the batch before."""
@@ -255,6 +301,11 @@ class Joiner:
         before = self._spec.stages[self._stage.number - 1]
         (meeting,) = (one for one in before.meetings if one.then is Then.FORWARD)
         return pack_index(self._spec, meeting, Retention())
+
+
+def _pack(number: int, row: Any) -> Pack:
+    """The tuples in a row."""
+    return Pack(number, int(row.stream), int(row.role), arrow.from_bytes(row.blob))
 
 
 @contextlib.contextmanager

@@ -64,6 +64,9 @@ def connection() -> DuckDBPyConnection:
         opened = duckdb.connect(config={"threads": 1})
         opened.execute("SET TimeZone = 'UTC'")
         opened.execute("CREATE MACRO nanvl(v, w) AS CASE WHEN isnan(v) THEN w ELSE v END")
+        for name, op in (("add", "+"), ("subtract", "-"), ("multiply", "*")):
+            # What the translation makes of try_add() and its like.
+            opened.execute(f"CREATE MACRO safe_{name}(v, w) AS TRY(v {op} w)")
         _connections.append(opened)
     return _connections[0]
 

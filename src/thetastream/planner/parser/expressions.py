@@ -266,6 +266,10 @@ class Reader:
             problem = refusal(name, len(node.expressions), self.functions)
             if problem is not None:
                 self._raise(node, *problem)
+        elif isinstance(node, exp.RegexpLike):
+            problem = refusal("rlike", 2, self.functions)
+            if problem is not None:
+                self._raise(node, *problem)
         elif not isinstance(node, (*_LEVELS, *_OTHER_NODES)):
             problem = None
             if isinstance(node, exp.Func):
