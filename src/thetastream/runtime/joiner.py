@@ -182,7 +182,7 @@ class Joiner:
     ) -> Iterator[pd.DataFrame]:
         """Join packs as they come: however many there are, memory holds a share of them."""
         packs = (_pack(number, row) for row in rows if row.kind == Kind.TUPLES)
-        unit = self._unit(number, self._tables.newest(), self._state.read())
+        unit = self._unit(number, self._tables.of_batch(None), self._state.read())
         yield from self._carried_out(unit.process(packs, watermark))
 
     def _join_all(
