@@ -18,7 +18,7 @@ States = tuple[Any, Any]
 
 
 def router(
-    step: str, stream: int, version: str, *, streaming: bool
+    step: str, stream: int, version: str, *, streaming: bool = False
 ) -> Callable[[Batches], Batches]:
     """The function for `mapInArrow` before the shuffle; `step` is the join and its size."""
     check = _checker(version)
