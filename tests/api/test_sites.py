@@ -31,6 +31,7 @@ from thetastream.transport.estimate import Estimate
 from thetastream.transport.messages import NUMBER
 
 TOKEN = "a-token-of-32-characters-0123456"
+PUSH_TOKEN = "another-token-of-32-characters-01"
 MINUTE = 60_000_000
 
 
@@ -54,8 +55,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 def test_the_token_comes_from_a_file_or_the_environment_and_is_not_shown(
     start: Callable[..., Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = start(token=TOKEN).address
-    with ts.SiteClient(address, token=TOKEN) as client:
+    address = start(read_token=TOKEN, push_token=PUSH_TOKEN).address
+    with ts.SiteClient(address, token=PUSH_TOKEN) as client:
         client.push("packets", packets(0, 10))
     file = tmp_path / "token"
     file.write_text(TOKEN)
@@ -180,11 +181,27 @@ def test_all_types_of_sites_become_types_of_spark(values: pa.Array) -> None:
 
 def test_a_site_is_reached_over_tls(start: Callable[..., Running], tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
-    address = start(token=TOKEN, tls_cert=cert, tls_key=key).address
+    own = certificate(tmp_path, "client")
+    address = start(
+        read_token=TOKEN,
+        push_token=PUSH_TOKEN,
+        tls_cert=cert,
+        tls_key=key,
+        tls_client_ca=own[0],
+    ).address
     roots = tmp_path / "localhost.pem"
-    with ts.SiteClient(address, token=TOKEN, tls_roots=cert) as client:
+    with ts.SiteClient(
+        address, token=PUSH_TOKEN, tls_roots=cert, tls_cert=own[0], tls_key=own[1]
+    ) as client:
         client.push("packets", packets(0, 10))
-    stream = ts.site(address, token=TOKEN, tls_root=roots).stream("packets")
+    key_file = tmp_path / "client.key"
+    files = {"tls_root": roots, "tls_cert": tmp_path / "client.pem", "tls_key": key_file}
+    key_file.chmod(0o644)
+    with pytest.raises(ts.OptionError, match="can be read by others"):
+        ts.site(address, token=TOKEN, **files)
+    key_file.chmod(0o600)
+    stream = ts.site(address, token=TOKEN, **files).stream("packets")
+    assert own[1].decode() not in f"{vars(remote_of(stream))!r}"
     assert remote_of(stream).facts().sizes["id"] == 8
 
 

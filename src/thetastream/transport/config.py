@@ -3,7 +3,8 @@
 dir = "/var/lib/rides-site"
 listen = "127.0.0.1:8815"
 retain = "2 hours"
-token_file = "/etc/rides-site/token"
+read_token_file = "/etc/rides-site/read-token"
+push_token_file = "/etc/rides-site/push-token"
 
 [streams.rides]
 time = "pickup_at"
@@ -32,7 +33,7 @@ from typing import Any
 
 from thetastream.durations import parse_duration
 from thetastream.errors import OptionError, WindowError, unknown_option
-from thetastream.sizes import parse_size
+from thetastream.sizes import format_size, parse_size
 from thetastream.transport import topicconfig
 from thetastream.transport.addresses import Address, read_secret, read_token
 from thetastream.transport.messages import Limits
@@ -41,7 +42,12 @@ from thetastream.transport.topicconfig import TopicConfig, read_topic
 LISTEN = "127.0.0.1:8815"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 """Names of streams are names of folders, too."""
-_KEYS = ("dir", "listen", "retain", "token_file", "tls_cert", "tls_key", "limits", "streams")
+_KEYS = (
+    *("dir", "listen", "retain", "read_token_file", "push_token_file"),
+    *("tls_cert", "tls_key", "tls_client_ca", "limits", "streams"),
+)
+_COPIES = 4
+"""Times that a batch may be in memory: `memory_bytes` must have room for the largest."""
 _SOURCES = ("folder", "push", "topic")
 
 
@@ -56,6 +62,11 @@ class StreamConfig:
     topic: TopicConfig | None = None
     """Whose messages are taken in. Without it and a folder, tuples are pushed."""
 
+    @property
+    def is_pushed(self) -> bool:
+        """Whether programs send its tuples."""
+        return self.folder is None and self.topic is None
+
 
 @dataclass(frozen=True)
 class SiteConfig:
@@ -66,24 +77,54 @@ class SiteConfig:
     streams: Mapping[str, StreamConfig]
     retain: int | None = None
     """Microseconds; None for ever."""
-    token: str | None = field(default=None, repr=False)
+    read_token: str | None = field(default=None, repr=False)
+    push_token: str | None = field(default=None, repr=False)
     tls_cert: bytes | None = field(default=None, repr=False)
     tls_key: bytes | None = field(default=None, repr=False)
+    tls_client_ca: bytes | None = field(default=None, repr=False)
+    """Certificates, one of which must have signed that of a client; None if clients need none."""
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         if self.address.tls != (self.tls_cert is not None and self.tls_key is not None):
             raise OptionError("TLS needs a certificate and its key", hint="give both, or neither")
-        lacking = [
-            name
-            for name, value in (("token_file", self.token), ("tls_cert and tls_key", self.tls_key))
-            if value is None
-        ]
-        if lacking and not self.address.is_loopback:
+        if self.tls_client_ca is not None and not self.address.tls:
             raise OptionError(
-                f"{self.address.host} can be reached from other machines, and the site has no"
-                f" {' and no '.join(lacking)}",
-                hint=f"add {', '.join(lacking)}, or listen on 127.0.0.1",
+                "certificates of clients are checked with TLS only",
+                hint="add tls_cert and tls_key, or remove tls_client_ca",
+            )
+        self._check_tokens()
+        limits = self.limits
+        needed = _COPIES * (limits.batch_bytes + limits.request_bytes)
+        if limits.memory_bytes < needed:
+            raise OptionError(
+                f"memory_bytes of [limits] is {format_size(limits.memory_bytes)}, and one batch of"
+                f" batch_bytes may need {format_size(needed)}",
+                hint="raise memory_bytes, or lower batch_bytes",
+            )
+
+    def _check_tokens(self) -> None:
+        tokens = {"read_token_file": self.read_token}
+        if self.push_token is not None or any(one.is_pushed for one in self.streams.values()):
+            tokens["push_token_file"] = self.push_token
+        without = [name for name, token in tokens.items() if token is None]
+        if not self.address.is_loopback:
+            lacking = [*without, *([] if self.address.tls else ["tls_cert and tls_key"])]
+            if lacking:
+                raise OptionError(
+                    f"{self.address.host} can be reached from other machines, and the site has no"
+                    f" {' and no '.join(lacking)}",
+                    hint=f"add {', '.join(lacking)}, or listen on 127.0.0.1",
+                )
+        if without and len(without) < len(tokens):
+            raise OptionError(
+                f"the site has no {without[0]}, and a token for everything else",
+                hint=f"add {without[0]}, or give no tokens",
+            )
+        if self.push_token is not None and self.push_token == self.read_token:
+            raise OptionError(
+                "the tokens for reading and for pushing are the same",
+                hint="make two: openssl rand -hex 32",
             )
 
 
@@ -118,6 +159,7 @@ class _Reader:
         if not streams:
             raise self._error("the site has no streams", "add a table [streams.rides]")
         cert, key = self._path(raw, "tls_cert"), self._path(raw, "tls_key")
+        client_ca = self._path(raw, "tls_client_ca")
         if (cert is None) != (key is None):
             raise self._error(
                 f"the site has no {'tls_cert' if cert is None else 'tls_key'}",
@@ -133,9 +175,11 @@ class _Reader:
                 address=dataclasses.replace(address, tls=cert is not None),
                 streams={name: self._stream(name, value) for name, value in streams.items()},
                 retain=self._retain(),
-                token=read_token(self._path(raw, "token_file")),
+                read_token=self._token("read_token_file"),
+                push_token=self._token("push_token_file"),
                 tls_cert=None if cert is None else self._bytes(cert),
                 tls_key=None if key is None else read_secret(key, "the key"),
+                tls_client_ca=None if client_ca is None else self._bytes(client_ca),
                 limits=self._limits(),
             )
         except OptionError as error:
@@ -167,6 +211,10 @@ class _Reader:
             folder = self._file.resolve().parent
             return StreamConfig(name, time, topic=read_topic(raw, time, folder, where))
         return StreamConfig(name, time, self._path(raw, "folder", where))
+
+    def _token(self, name: str) -> str | None:
+        path = self._path(self._raw, name)
+        return None if path is None else read_token(path)
 
     def _retain(self) -> int | None:
         if "retain" not in self._raw:

@@ -44,6 +44,9 @@ class Patience:
 
     def failed(self, error: FailedError) -> None:
         """Wait before the next attempt, or raise what is wrong."""
+        if self._failures == 0:
+            # Not while things went well: whoever reads may have been busy with a batch for longer.
+            self._since = monotonic()
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._failures)
         # Many clients of one site must not come back at the same moment.
         pause = longest * (0.5 + 0.5 * random.random())
@@ -83,10 +86,10 @@ class translated:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
+        if isinstance(error, flight.FlightUnauthenticatedError):
             raise SiteRequestError(
                 f"the site {self._address} refuses the token",
-                hint="give the token of the site, from its file or from the environment",
+                hint="give a token of the site, from a file or from the environment",
             ) from None
         if isinstance(error, flight.FlightError):
             named = _named_error(error.extra_info)
