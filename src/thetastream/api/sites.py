@@ -13,6 +13,7 @@ from thetastream.api.remotes import Remote
 from thetastream.errors import OptionError
 from thetastream.transport.access import Access
 from thetastream.transport.addresses import Address, read_file, read_secret, read_token
+from thetastream.transport.feed import MOST_ROWS
 
 
 def site(
@@ -69,12 +70,13 @@ class Site:
         self._access = access
 
     def stream(
-        self, name: str, *, max_rows: int | None = None, batch: bool = False
+        self, name: str, *, max_rows: int | None = MOST_ROWS, batch: bool = False
     ) -> RemoteStream:
         """A stream of the site, for `ts.streams`.
 
-        `max_rows`: tuples that a micro-batch takes at most. `batch`: read what there is as a
-        batch DataFrame instead.
+        `max_rows`: tuples that a micro-batch takes at most, a million unless another number is
+        given; None takes all that have gathered, also after a long outage. `batch`: read what
+        there is as a batch DataFrame instead.
         """
         if max_rows is not None and (
             isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1
