@@ -192,6 +192,31 @@ def test_a_wrong_checksum_stores_nothing(run_site: Start) -> None:
     assert running.site.logs["rides"].next == 0
 
 
+def test_a_request_that_is_too_long_is_refused_by_name(run_site: Start, connect: Connect) -> None:
+    """gRPC refuses it before the site sees it; to try again would not help."""
+    running = run_site(limits=Limits(request_bytes=1000))
+    client = connect(running.address, patience=60)
+    client.push("rides", table(10))
+    where = {"op": "=", "left": {"column": "zone"}, "right": {"value": "x" * 400_000}}
+    with pytest.raises(SiteRequestError, match=r"longer than the site .* takes"):
+        list(client.read("rides", 0, 1, where=where))
+
+
+def test_an_unexpected_error_says_nothing_of_itself(
+    run_site: Start, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = run_site()
+    client = connect(running.address, patience=0.1)
+
+    def fail() -> str:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(running.site, "problem", fail)
+    with pytest.raises(SiteUnreachableError, match="an error inside the site") as error:
+        client.health()
+    assert "secret" not in str(error.value)
+
+
 # -- a push that is sent again --------------------------------------------------------------------
 
 

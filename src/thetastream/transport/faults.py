@@ -16,6 +16,8 @@ from thetastream.transport.requests import ERRORS
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 """Seconds between two attempts."""
+_TOO_LONG = "message larger than max"
+"""What gRPC says of a message that is refused by its length; nobody else gets to see it."""
 _LONGEST_TEXT = 2_000
 """Characters of a site's error that are shown."""
 
@@ -95,6 +97,11 @@ class translated:
             named = _named_error(error.extra_info)
             if named is not None:
                 raise named from None
+        if isinstance(error, flight.FlightError | pa.ArrowException) and _TOO_LONG in str(error):
+            raise SiteRequestError(
+                f"the request is longer than the site {self._address} takes",
+                hint="ask for less at a time, or raise request_bytes in [limits] of its file",
+            ) from None
         if isinstance(error, pa.ArrowInvalid):
             raise FailedError(_first_line(error), damaged=True) from None
         if isinstance(error, flight.FlightError | pa.ArrowException | OSError):

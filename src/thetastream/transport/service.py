@@ -19,6 +19,7 @@ they come.
 from __future__ import annotations
 
 import json
+import logging
 import mmap
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -90,6 +91,8 @@ _LONGEST_TEXT = 600
 _IO_ERROR = "5"
 _HANDSHAKE_SECONDS = 10
 _PING_SECONDS = 20
+
+_LOG = logging.getLogger(__name__)
 
 Answer = Callable[[Visit, Iterator[bytes]], Iterator[bytes]]
 
@@ -357,10 +360,12 @@ class _naming_errors:
             self._name(error, code.PERMISSION_DENIED if denied else code.UNKNOWN)
         elif isinstance(error, OSError):
             self._answer(code.UNAVAILABLE, f"{error.strerror}")
-        elif not isinstance(error, _GoneError):
-            # The end of an answer that nobody waits for, or a mistake of ours.
-            return False
-        return True
+        elif isinstance(error, Exception) and not isinstance(error, _GoneError):
+            # Its text may hold anything, and is for whoever runs the site.
+            _LOG.error("a request failed", exc_info=error)
+            self._answer(code.INTERNAL, "an error inside the site, which is in its log")
+        # Anything else is the end of an answer that nobody waits for.
+        return isinstance(error, Exception)
 
     def _name(self, error: SiteError, code: grpc.StatusCode) -> None:
         name = next(name for name, kind in ERRORS.items() if isinstance(error, kind))
