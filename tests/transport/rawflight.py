@@ -47,17 +47,20 @@ def beginning(command: bytes, schema: bytes | None = None) -> bytes:
     return field(1, b"\x08\x02" + field(2, command)) + field(2, header)
 
 
-def note(size: int, crc: int = 0) -> bytes:
-    """The message that announces a batch."""
-    return field(3, to_note(bytes=size, crc=crc))
+def note(size: int, crc: int = 0, piece: bytes = b"x") -> bytes:
+    """The message that announces a batch, with its first piece."""
+    return field(3, to_note(bytes=size, crc=crc) + b"\n" + piece)
 
 
 def pushing(data: bytes, writer: str = "w", *, crc: int | None = None) -> list[bytes]:
     """All messages of a push of one batch in its serialised form."""
     return [
         beginning(PushRequest("rides", writer, 1).to_bytes()),
-        note(len(data), zlib.crc32(data) if crc is None else crc),
-        *(field(3, data[at : at + PIECE_BYTES]) for at in range(0, len(data), PIECE_BYTES)),
+        note(len(data), zlib.crc32(data) if crc is None else crc, data[:PIECE_BYTES]),
+        *(
+            field(3, data[at : at + PIECE_BYTES])
+            for at in range(PIECE_BYTES, len(data), PIECE_BYTES)
+        ),
     ]
 
 

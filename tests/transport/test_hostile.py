@@ -41,7 +41,7 @@ from thetastream.transport.messages import checksum, read_batch, read_schema
 from thetastream.transport.requests import PushRequest, RangeRequest
 
 ROWS = 40
-MEMORY = 256 * 1024**2
+MEMORY = 320 * 1024**2
 AT_ONCE = 16
 
 

@@ -29,7 +29,7 @@ from thetastream.errors import (
 )
 from thetastream.transport.client import SiteClient
 from thetastream.transport.messages import Limits
-from thetastream.transport.requests import RangeRequest, to_note
+from thetastream.transport.requests import RangeRequest, in_pieces, to_note
 
 Start = Callable[..., Running]
 Connect = Callable[..., SiteClient]
@@ -161,8 +161,9 @@ def test_any_flight_client_can_push_and_ask(run_site: Start) -> None:
     with flight.FlightClient(running.address) as client:
         about = flight.FlightDescriptor.for_command(b'{"ask":"push","stream":"rides","sequence":0}')
         writer, answers = client.do_put(about, SCHEMA)
-        writer.write_metadata(b'{"bytes":%d,"crc":%d}' % (data.size, zlib.crc32(data)))
-        writer.write_metadata(data)
+        note = b'{"bytes":%d,"crc":%d}\n' % (data.size, zlib.crc32(data))
+        writer.write_metadata(note + data.to_pybytes()[:100])
+        writer.write_metadata(data.slice(100))
         assert json.loads(answers.read().to_pybytes()) == {"first": 0, "rows": 10}
         writer.close()
         (status,) = client.do_action(flight.Action("status", b""))
@@ -197,7 +198,7 @@ def test_a_request_that_is_too_long_is_refused_by_name(run_site: Start, connect:
     running = run_site(limits=Limits(request_bytes=1000))
     client = connect(running.address, patience=60)
     client.push("rides", table(10))
-    where = {"op": "=", "left": {"column": "zone"}, "right": {"value": "x" * 400_000}}
+    where = {"op": "=", "left": {"column": "zone"}, "right": {"value": "x" * 2_000_000}}
     with pytest.raises(SiteRequestError, match=r"longer than the site .* takes"):
         list(client.read("rides", 0, 1, where=where))
 
@@ -418,10 +419,9 @@ def pushed_raw(running: Running, batch: pa.RecordBatch, crc: int | None) -> byte
     data = batch.serialize()
     with flight.FlightClient(running.address) as sender:
         writer, answers = sender.do_put(about, batch.schema)
-        writer.write_metadata(
-            to_note(bytes=data.size, crc=zlib.crc32(data) if crc is None else crc)
-        )
-        writer.write_metadata(data)
+        note = to_note(bytes=data.size, crc=zlib.crc32(data) if crc is None else crc)
+        for message in in_pieces(note, data):
+            writer.write_metadata(message)
         answer = answers.read()
         writer.close()
         assert answer is not None

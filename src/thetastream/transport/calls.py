@@ -19,8 +19,8 @@ import pyarrow.flight as flight
 from thetastream.errors import SiteDataError, SiteRequestError
 from thetastream.transport.addresses import Address
 from thetastream.transport.faults import FailedError, translated
-from thetastream.transport.messages import PIECE_BYTES, Limits, checked, stream_schema
-from thetastream.transport.requests import PushRequest, parse_note, to_note
+from thetastream.transport.messages import Limits, checked, stream_schema
+from thetastream.transport.requests import PushRequest, in_pieces, parse_note, to_note
 from thetastream.transport.wire import Wire
 
 _OVERHEAD = 1024**2
@@ -155,13 +155,11 @@ class Calls:
         try:
             for piece in pieces:
                 data = pa.RecordBatch.from_arrays(piece.columns, schema=schema).serialize()
-                note = pa.py_buffer(to_note(bytes=data.size, crc=zlib.crc32(data)))
+                note = to_note(bytes=data.size, crc=zlib.crc32(data))
                 with translated(self.address), self._wire.awaited():
                     try:
-                        writer.write_metadata(note)
-                        for at in range(0, data.size, PIECE_BYTES):
-                            # Arrow's slices may end behind what they are cut from.
-                            writer.write_metadata(data.slice(at, min(PIECE_BYTES, data.size - at)))
+                        for message in in_pieces(note, data):
+                            writer.write_metadata(message)
                     except (flight.FlightError, pa.ArrowException, OSError):
                         # The reason is known only when the call is closed.
                         ended = True

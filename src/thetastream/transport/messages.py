@@ -25,7 +25,7 @@ MAX_COLUMNS = 1_000
 MAX_NAME = 255
 """Characters in the name of a column."""
 
-PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 1024**2
 """Bytes of a pushed batch that travel as one message."""
 
 _PLAIN = (

@@ -8,7 +8,7 @@
 | DoAction `status`, `health` | JSON |
 
 Beside each batch that is read travels a note: its CRC-32, and of a range which numbers it covers. A
-batch that is pushed is announced by a note with its CRC-32 and its length, and comes in pieces.
+batch that is pushed comes in pieces; the first begins with a note of its CRC-32 and its length.
 
 The server is gRPC's own and not the one of pyarrow, which has no limits: it takes messages of any
 length, and decompresses them before anything here sees them. Here a call is let in before its first
@@ -62,6 +62,7 @@ from thetastream.transport.requests import (
     parse_note,
     parse_push,
     parse_ticket,
+    split_note,
     to_note,
 )
 from thetastream.transport.site import Site
@@ -215,7 +216,8 @@ class SiteService:
         schema = read_schema(beginning.header)
         sequence = request.sequence
         while (message := _next(visit, messages)) is not None:
-            note = parse_note(bytes(flightdata.read_data(message).metadata), "bytes", "crc")
+            text, piece = split_note(flightdata.read_data(message).metadata)
+            note = parse_note(text, "bytes", "crc")
             size = note["bytes"]
             if size > self._limits.batch_bytes + self._limits.request_bytes:
                 raise SiteRequestError(
@@ -223,7 +225,7 @@ class SiteService:
                     hint=f"send at most {format_size(self._limits.batch_bytes)} at a time",
                 )
             with self._budget.reserved(PUSH_COPIES * size):
-                data = pa.py_buffer(_joined(visit, messages, size)).slice(0, size)
+                data = pa.py_buffer(_joined(visit, piece, messages, size)).slice(0, size)
                 batch = read_batch(data, schema, crc=note["crc"])
                 first, rows = self._site.push(
                     request.stream, batch, crc=None, writer=request.writer, sequence=sequence
@@ -292,7 +294,7 @@ def _next(visit: Visit, messages: Iterator[bytes]) -> bytes | None:
     raise _GoneError
 
 
-def _joined(visit: Visit, messages: Iterator[bytes], size: int) -> mmap.mmap:
+def _joined(visit: Visit, piece: memoryview, messages: Iterator[bytes], size: int) -> mmap.mmap:
     """The pieces of a batch.
 
     They are put together in pages of their own, which the system gives only as they are filled and
@@ -300,18 +302,18 @@ def _joined(visit: Visit, messages: Iterator[bytes], size: int) -> mmap.mmap:
     """
     data = mmap.mmap(-1, max(size, 1))
     filled = 0
-    while filled < size:
-        message = _next(visit, messages)
-        piece = b"" if message is None else flightdata.read_data(message).metadata
-        if not 0 < len(piece) <= size - filled:
-            raise SiteRequestError(
-                "the site does not understand the request: the pieces of a batch are not as long"
-                " as announced",
-                hint="use the client of the same release",
-            )
+    while 0 < len(piece) <= size - filled:
         data[filled : filled + len(piece)] = piece
         filled += len(piece)
-    return data
+        if filled == size:
+            return data
+        message = _next(visit, messages)
+        piece = flightdata.read_data(message or b"").metadata
+    raise SiteRequestError(
+        "the site does not understand the request: the pieces of a batch are not as long as"
+        " announced",
+        hint="use the client of the same release",
+    )
 
 
 Numbers = dict[str, int]
