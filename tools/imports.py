@@ -62,6 +62,7 @@ ONLY_IN: tuple[tuple[frozenset[str], frozenset[str]], ...] = (
     (frozenset({"matplotlib"}), frozenset({"bench", "demo", "api/control_charts"})),
     (frozenset({"shtab"}), frozenset({"cli"})),
     (frozenset({"confluent_kafka"}), frozenset({"transport/kafka"})),
+    (frozenset({"grpc"}), frozenset({"transport/service"})),
 )
 """Outside packages, and the only parts of this one, or modules of a part, that may import them."""
 

@@ -7,8 +7,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -17,20 +19,22 @@ import thetastream as ts
 from tests.transport.conftest import Running
 from tests.transport.packets import alarms, packets
 from tests.transport.test_service import certificate
-from thetastream.api import transports
+from thetastream.api import remotes, transports
 from thetastream.api.sites import remote_of
 from thetastream.arrow import converted
 from thetastream.planner import SiteFacts, plan_join
-from thetastream.runtime.sitesource import spark_schema
+from thetastream.runtime.sitesource import _stream_reader, spark_schema
 from thetastream.spec import ColumnSpec
 from thetastream.testing.duck import DuckAnalyst, column_specs
 from thetastream.transport.addresses import TOKEN_VARIABLE, Address
 from thetastream.transport.choosing import ASSUMED_LINK, Chooser, assumed
 from thetastream.transport.config import SiteConfig, StreamConfig
 from thetastream.transport.estimate import Estimate
+from thetastream.transport.feed import MOST_ROWS
 from thetastream.transport.messages import NUMBER
 
 TOKEN = "a-token-of-32-characters-0123456"
+PUSH_TOKEN = "another-token-of-32-characters-01"
 MINUTE = 60_000_000
 
 
@@ -54,8 +58,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 def test_the_token_comes_from_a_file_or_the_environment_and_is_not_shown(
     start: Callable[..., Running], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = start(token=TOKEN).address
-    with ts.SiteClient(address, token=TOKEN) as client:
+    address = start(read_token=TOKEN, push_token=PUSH_TOKEN).address
+    with ts.SiteClient(address, token=PUSH_TOKEN) as client:
         client.push("packets", packets(0, 10))
     file = tmp_path / "token"
     file.write_text(TOKEN)
@@ -180,12 +184,56 @@ def test_all_types_of_sites_become_types_of_spark(values: pa.Array) -> None:
 
 def test_a_site_is_reached_over_tls(start: Callable[..., Running], tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
-    address = start(token=TOKEN, tls_cert=cert, tls_key=key).address
+    own = certificate(tmp_path, "client")
+    address = start(
+        read_token=TOKEN,
+        push_token=PUSH_TOKEN,
+        tls_cert=cert,
+        tls_key=key,
+        tls_client_ca=own[0],
+    ).address
     roots = tmp_path / "localhost.pem"
-    with ts.SiteClient(address, token=TOKEN, tls_roots=cert) as client:
+    with ts.SiteClient(
+        address, token=PUSH_TOKEN, tls_roots=cert, tls_cert=own[0], tls_key=own[1]
+    ) as client:
         client.push("packets", packets(0, 10))
-    stream = ts.site(address, token=TOKEN, tls_root=roots).stream("packets")
+    key_file = tmp_path / "client.key"
+    files = {"tls_root": roots, "tls_cert": tmp_path / "client.pem", "tls_key": key_file}
+    key_file.chmod(0o644)
+    with pytest.raises(ts.OptionError, match="can be read by others"):
+        ts.site(address, token=TOKEN, **files)
+    key_file.chmod(0o600)
+    stream = ts.site(address, token=TOKEN, **files).stream("packets")
+    assert own[1].decode() not in f"{vars(remote_of(stream))!r}"
     assert remote_of(stream).facts().sizes["id"] == 8
+
+
+def test_a_backlog_comes_in_batches_of_a_million(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What gathered while a query stood still does not come as one batch, unless that is asked."""
+    monkeypatch.setattr(remotes, "parallelism", lambda _: SimpleNamespace(tasks=2))
+    running = start()
+    rows = MOST_ROWS + 1_000
+    times = pa.array(np.arange(rows)).cast(pa.timestamp("us"))
+    with ts.SiteClient(running.address) as client:
+        client.push("packets", pa.table({"at": times}))
+
+    def batches(**more: Any) -> list[int]:
+        stream = ts.site(running.address).stream("packets", **more)
+        feed = remote_of(stream)._feed(None, ("at",))
+        reader = _stream_reader(feed, spark_schema("packets", feed.schema))
+        try:
+            places = [reader.initialOffset()]
+            while places[-1]["number"] < rows:
+                places.append(reader.latestOffset(places[-1], reader.getDefaultReadLimit()))
+            return [place["number"] for place in places[1:]]
+        finally:
+            reader.stop()
+
+    assert batches() == [MOST_ROWS, rows]
+    assert batches(max_rows=600_000) == [600_000, rows]
+    assert batches(max_rows=None) == [rows]
 
 
 def test_notes_tell_what_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,7 @@ ORACLE = f"SELECT {TIMED} FROM (SELECT {COLUMNS} FROM p, a WHERE {PREDICATE} AND
 
 
 TOKEN = "a-token-of-32-characters-0123456"
+PUSH_TOKEN = "another-token-of-32-characters-01"
 SIMPLE = ts.JoinOptions(transport="simple")
 SEMIJOIN = ts.JoinOptions(transport="semijoin")
 
@@ -96,10 +97,10 @@ def test_simple_transport_is_exact_and_goes_on_after_a_restart(
 def test_semijoin_of_two_sites_is_exact_and_shows_no_token(
     spark: SparkSession, start_site: Callable[..., Running], tmp_path: Path
 ) -> None:
-    first = start_site("packets", "at", token=TOKEN)
-    second = start_site("alarms", "raised", token=TOKEN)
-    push(first.address, "packets", packets(0, 300), TOKEN)
-    push(second.address, "alarms", alarms(0, 60), TOKEN)
+    first = start_site("packets", "at", read_token=TOKEN, push_token=PUSH_TOKEN)
+    second = start_site("alarms", "raised", read_token=TOKEN, push_token=PUSH_TOKEN)
+    push(first.address, "packets", packets(0, 300), PUSH_TOKEN)
+    push(second.address, "alarms", alarms(0, 60), PUSH_TOKEN)
     streams = ts.streams(
         p=ts.site(first.address, token=TOKEN).stream("packets"),
         a=ts.site(second.address, token=TOKEN).stream("alarms"),
@@ -112,8 +113,8 @@ def test_semijoin_of_two_sites_is_exact_and_shows_no_token(
     ]
     joined = streams.join(PREDICATE, **asked)
     drain(joined, tmp_path)
-    push(first.address, "packets", packets(300, 300), TOKEN)
-    push(second.address, "alarms", alarms(60, 60), TOKEN)
+    push(first.address, "packets", packets(300, 300), PUSH_TOKEN)
+    push(second.address, "alarms", alarms(60, 60), PUSH_TOKEN)
     query = drain(joined, tmp_path)
     expected = oracle(ORACLE, p=packets(0, 600), a=alarms(0, 120))
     assert results(tmp_path, TIMED) == expected

@@ -11,6 +11,7 @@ from thetastream.transport.addresses import TOKEN_VARIABLE, Address, read_token
 from thetastream.transport.config import SiteConfig, load
 
 TOKEN = "a-token-of-32-characters-0123456"
+PUSH_TOKEN = "another-token-of-32-characters-01"
 STREAM = '[streams.rides]\ntime = "at"\npush = true\n'
 
 
@@ -33,14 +34,18 @@ def secret(path: Path, text: str = TOKEN) -> Path:
 
 def test_a_whole_file(tmp_path: Path) -> None:
     secret(tmp_path / "token", f"{TOKEN}\n")
+    secret(tmp_path / "push", PUSH_TOKEN)
     secret(tmp_path / "key")
     (tmp_path / "cert").write_text("c")
+    (tmp_path / "ca").write_text("d")
     config = load(
         write(
             tmp_path,
-            'dir = "site"\nlisten = "0.0.0.0:9000"\nretain = "2 hours"\ntoken_file = "token"\n'
+            'dir = "site"\nlisten = "0.0.0.0:9000"\nretain = "2 hours"\n'
             'retain_bytes = "20 GB"\nfree_bytes = 0\n'
-            'tls_cert = "cert"\ntls_key = "key"\n[limits]\nrequests = 4\nbatch_bytes = "1 MB"\n'
+            'read_token_file = "token"\npush_token_file = "push"\n'
+            'tls_cert = "cert"\ntls_key = "key"\ntls_client_ca = "ca"\n'
+            '[limits]\nrequests = 4\nbatch_bytes = "1 MB"\n'
             '[streams.rides]\ntime = "at"\nfolder = "in"\n'
             '[streams.tips]\ntime = "t"\npush = true\n',
         )
@@ -49,18 +54,20 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert config.address == Address("0.0.0.0", 9000, tls=True)
     assert config.retain == 7_200_000_000
     assert (config.retain_bytes, config.free_bytes) == (20 * 1024**3, 0)
-    assert config.token == TOKEN
+    assert (config.read_token, config.push_token) == (TOKEN, PUSH_TOKEN)
+    assert config.tls_client_ca == b"d"
     assert (config.limits.requests, config.limits.batch_bytes) == (4, 1024**2)
     assert config.streams["rides"].folder == tmp_path / "in"
     assert config.streams["tips"].folder is None
     assert TOKEN not in repr(config)
+    assert PUSH_TOKEN not in repr(config)
 
 
 def test_the_least_that_is_needed(tmp_path: Path) -> None:
     config = load(write(tmp_path, f'dir = "site"\n{STREAM}'))
     assert str(config.address) == "grpc://127.0.0.1:8815"
-    assert (config.retain, config.token) == (None, None)
     assert (config.retain_bytes, config.free_bytes) == (None, 256 * 1024**2)
+    assert (config.retain, config.read_token, config.push_token) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +84,10 @@ def test_the_least_that_is_needed(tmp_path: Path) -> None:
         (f'dir = "s"\nlisten = "8815"\n{STREAM}', "not a host and a port"),
         (f'dir = "s"\nlisten = "127.0.0.1:99999"\n{STREAM}', "not a host and a port"),
         (f'dir = "s"\ntls_cert = "c"\n{STREAM}', "has no tls_key"),
-        (f'dir = "s"\ntoken_file = "nowhere"\n{STREAM}', "cannot be read"),
+        (f'dir = "s"\nread_token_file = "nowhere"\n{STREAM}', "cannot be read"),
+        (f'dir = "s"\ntoken_file = "t"\n{STREAM}', "read_token_file"),
+        (f'dir = "s"\ntls_client_ca = "site.toml"\n{STREAM}', "with TLS only"),
+        (f'dir = "s"\n[limits]\nmemory_bytes = "100 MB"\n{STREAM}', "lower batch_bytes"),
         (f'dir = "s"\n[limits]\nrequests = 0\n{STREAM}', "above 0"),
         (f'dir = "s"\n[limits]\nrequest = 1\n{STREAM}', "did you mean 'request"),
         ('dir = "s"\n[streams.rides]\npush = true', "has no time"),
@@ -203,10 +213,12 @@ def test_mistakes_in_the_settings_of_a_topic(tmp_path: Path, text: str, word: st
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "[::]", "site.example"])
 def test_off_loopback_a_token_and_tls_are_needed(tmp_path: Path, host: str) -> None:
     file = write(tmp_path, f'dir = "s"\nlisten = "{host}:8815"\n{STREAM}')
-    with pytest.raises(OptionError, match="no token_file and no tls_cert and tls_key"):
+    with pytest.raises(OptionError, match="no read_token_file and no push_token_file and no tls_"):
         load(file)
     secret(tmp_path / "token")
-    file = write(tmp_path, f'dir = "s"\nlisten = "{host}:8815"\ntoken_file = "token"\n{STREAM}')
+    secret(tmp_path / "push", PUSH_TOKEN)
+    tokens = 'read_token_file = "token"\npush_token_file = "push"\n'
+    file = write(tmp_path, f'dir = "s"\nlisten = "{host}:8815"\n{tokens}{STREAM}')
     with pytest.raises(OptionError, match="has no tls_cert and tls_key"):
         load(file)
     assert not (tmp_path / "s").exists()
@@ -229,12 +241,31 @@ def test_secrets_that_others_can_read_are_refused(tmp_path: Path) -> None:
 
 def test_a_token_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-    assert load(write(tmp_path, f'dir = "site"\n{STREAM}')).token == TOKEN
+    assert read_token(None) == TOKEN
+    # It is a client's: a site with one token for both would not know which.
+    assert load(write(tmp_path, f'dir = "site"\n{STREAM}')).read_token is None
     for bad in ("short", "with a space in the middle", "x" * 600):
         monkeypatch.setenv(TOKEN_VARIABLE, bad)
         with pytest.raises(OptionError, match="no usable token") as error:
             read_token(None)
         assert bad not in str(error.value)
+
+
+def test_one_token_each(tmp_path: Path) -> None:
+    secret(tmp_path / "token")
+    secret(tmp_path / "same")
+    read, push = 'read_token_file = "token"\n', 'push_token_file = "same"\n'
+    for lines, word in (
+        (read, "has no push_token_file"),
+        (push, "has no read_token_file"),
+        (read + push, "are the same"),
+    ):
+        with pytest.raises(OptionError, match=word) as error:
+            load(write(tmp_path, f'dir = "s"\n{lines}{STREAM}'))
+        assert TOKEN not in str(error.value)
+    # Nothing can be pushed here.
+    folder = '[streams.rides]\ntime = "at"\nfolder = "in"\n'
+    assert load(write(tmp_path, f'dir = "s"\n{read}{folder}')).read_token == TOKEN
 
 
 def test_a_config_checks_itself() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -122,3 +126,54 @@ def test_what_is_refused(described: object) -> None:
 def test_which_columns_it_reads() -> None:
     described = {"op": "and", "of": [both("=", "f", "g"), compare("=", "i", 1)]}
     assert Filter(described, BATCH.schema).columns == ["f", "g", "i"]
+
+
+# -- whatever a filter brings, the process survives ----------------------------------------------
+
+
+def fuzzed(seed: int, count: int) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.transport.filter_fuzz", str(seed), str(count)],
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    outcome = json.loads(run.stdout)
+    # Each type that can be compared was, and much was refused.
+    assert outcome.pop("refused") > count // 4
+    assert len(outcome) >= 20, outcome
+
+
+def test_any_value_on_any_column() -> None:
+    fuzzed(seed=1, count=5_000)
+
+
+@pytest.mark.chaos
+def test_many_values_on_any_column() -> None:
+    for seed in range(2, 22):
+        fuzzed(seed, count=50_000)
+
+
+def test_exponents_that_would_end_the_process() -> None:
+    """Each in turn, in a process of its own: the first that Arrow sees would be the last."""
+    script = """
+from tests.transport.test_filters import BATCH, compare
+from thetastream.errors import SiteRequestError
+from thetastream.transport.filters import Filter
+
+for text in ("1e-999999999", "1e999999999", "-1e-400", "1e39", "sNaN"):
+    try:
+        Filter(compare("=", "d", text), BATCH.schema)
+    except SiteRequestError as error:
+        assert "is not a value of the type decimal" in error.what, error
+    else:
+        raise AssertionError(text)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run

@@ -26,6 +26,7 @@ from thetastream.transport.client import SiteClient
 from thetastream.transport.log import Log
 
 TOKEN = "a-token-of-32-characters-0123456"
+PUSH_TOKEN = "another-token-of-32-characters-01"
 
 
 class Process:
@@ -76,12 +77,13 @@ def serving(file: Path) -> Iterator[Process]:
 def config(tmp_path: Path) -> Path:
     """The file of a site with a stream that is pushed to and one that reads a folder."""
     (tmp_path / "in").mkdir()
-    token = tmp_path / "token"
-    token.write_text(TOKEN)
-    token.chmod(0o600)
+    for name, token in (("token", TOKEN), ("push-token", PUSH_TOKEN)):
+        (tmp_path / name).write_text(token)
+        (tmp_path / name).chmod(0o600)
     file = tmp_path / "site.toml"
     file.write_text(
-        'dir = "site"\nlisten = "127.0.0.1:0"\ntoken_file = "token"\n'
+        'dir = "site"\nlisten = "127.0.0.1:0"\n'
+        'read_token_file = "token"\npush_token_file = "push-token"\n'
         '[streams.rides]\ntime = "at"\npush = true\n'
         '[streams.files]\ntime = "at"\nfolder = "in"\n'
     )
@@ -143,7 +145,7 @@ def test_killed_again_and_again(config: Path, tmp_path: Path, rounds: int) -> No
 
 def _push(address: str, first: int, acknowledged: dict[int, range]) -> None:
     """Push until the site is gone; what it has acknowledged is noted."""
-    with SiteClient(address, token=TOKEN, patience=0.1, stall=5) as client:
+    with SiteClient(address, token=PUSH_TOKEN, patience=0.1, stall=5) as client:
         while True:
             try:
                 pushed = client.push("rides", rides(first, 20))
@@ -163,7 +165,7 @@ def test_commands(
     token = str(tmp_path / "token")
     (tmp_path / "in" / "bad.parquet").write_bytes(b"no parquet")
     with serving(config) as process:
-        with SiteClient(process.address, token=TOKEN) as client:
+        with SiteClient(process.address, token=PUSH_TOKEN) as client:
             client.push("rides", rides(0, 1234))
             until = time.monotonic() + 10
             while not client.status()["streams"]["files"]["refused"]:

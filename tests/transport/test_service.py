@@ -29,11 +29,12 @@ from thetastream.errors import (
 )
 from thetastream.transport.client import SiteClient
 from thetastream.transport.messages import Limits
-from thetastream.transport.requests import RangeRequest
+from thetastream.transport.requests import RangeRequest, in_pieces, to_note
 
 Start = Callable[..., Running]
 Connect = Callable[..., SiteClient]
 TOKEN = "a-token-of-32-characters-0123456"
+PUSH_TOKEN = "another-token-of-32-characters-01"
 
 
 def table(rows: int, first: int = 0) -> pa.Table:
@@ -139,7 +140,7 @@ def test_mistakes_are_answered_by_name(run_site: Start, connect: Connect) -> Non
         b'{"ask":"numbers","stream":"rides","numbers":[9223372036854775807,1]}',
         b'{"ask":"numbers","stream":"rides","numbers":' + str([1] * 200_000).encode() + b"}",
         b"[" * 100_000,
-        b" " * 2_000_000,
+        b" " * (1024**2 + 1),
     ],
     ids=lambda ticket: repr(ticket[:70]),
 )
@@ -156,10 +157,13 @@ def test_tickets_that_are_refused(run_site: Start, ticket: bytes) -> None:
 
 def test_any_flight_client_can_push_and_ask(run_site: Start) -> None:
     running = run_site()
+    data = rides(0, 10).serialize()
     with flight.FlightClient(running.address) as client:
         about = flight.FlightDescriptor.for_command(b'{"ask":"push","stream":"rides","sequence":0}')
         writer, answers = client.do_put(about, SCHEMA)
-        writer.write_batch(rides(0, 10))
+        note = b'{"bytes":%d,"crc":%d}\n' % (data.size, zlib.crc32(data))
+        writer.write_metadata(note + data.to_pybytes()[:100])
+        writer.write_metadata(data.slice(100))
         assert json.loads(answers.read().to_pybytes()) == {"first": 0, "rows": 10}
         writer.close()
         (status,) = client.do_action(flight.Action("status", b""))
@@ -169,16 +173,49 @@ def test_any_flight_client_can_push_and_ask(run_site: Start) -> None:
             list(client.do_action(flight.Action("shutdown", b"")))
 
 
-def test_a_wrong_checksum_stores_nothing(run_site: Start) -> None:
+def test_a_batch_in_one_message_is_refused(run_site: Start) -> None:
+    """Arrow would decompress it before anybody could look at its size."""
     running = run_site()
     with flight.FlightClient(running.address) as client:
         about = flight.FlightDescriptor.for_command(b'{"ask":"push","stream":"rides","sequence":0}')
         writer, answers = client.do_put(about, SCHEMA)
-        writer.write_with_metadata(rides(0, 10), pa.py_buffer(b'{"crc":1}'))
+        writer.write_batch(rides(0, 10))
         assert answers.read() is None
-        with pytest.raises(flight.FlightServerError, match="fails its checksum"):
+        with pytest.raises(flight.FlightServerError, match="does not understand the request"):
             writer.close()
     assert running.site.logs["rides"].next == 0
+
+
+def test_a_wrong_checksum_stores_nothing(run_site: Start) -> None:
+    running = run_site()
+    with pytest.raises(flight.FlightServerError, match="fails its checksum"):
+        pushed_raw(running, rides(0, 10), crc=1)
+    assert running.site.logs["rides"].next == 0
+
+
+def test_a_request_that_is_too_long_is_refused_by_name(run_site: Start, connect: Connect) -> None:
+    """gRPC refuses it before the site sees it; to try again would not help."""
+    running = run_site(limits=Limits(request_bytes=1000))
+    client = connect(running.address, patience=60)
+    client.push("rides", table(10))
+    where = {"op": "=", "left": {"column": "zone"}, "right": {"value": "x" * 2_000_000}}
+    with pytest.raises(SiteRequestError, match=r"longer than the site .* takes"):
+        list(client.read("rides", 0, 1, where=where))
+
+
+def test_an_unexpected_error_says_nothing_of_itself(
+    run_site: Start, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = run_site()
+    client = connect(running.address, patience=0.1)
+
+    def fail() -> str:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(running.site, "problem", fail)
+    with pytest.raises(SiteUnreachableError, match="an error inside the site") as error:
+        client.health()
+    assert "secret" not in str(error.value)
 
 
 # -- a push that is sent again --------------------------------------------------------------------
@@ -219,7 +256,7 @@ def test_limits_of_a_push(run_site: Start, connect: Connect) -> None:
 
 
 def test_so_many_requests_at_a_time(run_site: Start, connect: Connect) -> None:
-    """A reader that does not read keeps its place; the others are told to come again."""
+    """A reader that does not read keeps its place; the others have to come again."""
     running = run_site(limits=Limits(requests=2))
     connect(running.address).push("rides", table(400_000))
     ticket = flight.Ticket(RangeRequest("rides", 0, 400_000).to_bytes())
@@ -228,11 +265,13 @@ def test_so_many_requests_at_a_time(run_site: Start, connect: Connect) -> None:
         for reader in readers:
             reader.read_chunk()
         with pytest.raises(SiteUnreachableError, match="too many requests"):
-            connect(running.address, patience=0.5).status()
+            list(connect(running.address, patience=0.5).read("rides", 0, 1))
+        # Questions about the site have places of their own.
+        assert connect(running.address).health() == ""
         for reader in readers:
             reader.cancel()
     patient = connect(running.address)
-    assert patient.status()["streams"]["rides"]["next"] == 400_000
+    assert ids(list(patient.read("rides", 0, 1))) == [0]
 
 
 def test_a_site_that_sends_too_much_is_not_believed(run_site: Start, connect: Connect) -> None:
@@ -247,7 +286,7 @@ def test_a_site_that_sends_too_much_is_not_believed(run_site: Start, connect: Co
 
 
 def test_without_the_token_nothing_is_answered(run_site: Start, connect: Connect) -> None:
-    running = run_site(token=TOKEN)
+    running = run_site(read_token=TOKEN, push_token=PUSH_TOKEN)
     for token in (None, "b" + TOKEN[1:], TOKEN + "x", TOKEN[:-1]):
         client = connect(running.address, token=token)
         for ask in (
@@ -259,10 +298,28 @@ def test_without_the_token_nothing_is_answered(run_site: Start, connect: Connect
                 ask()
             assert TOKEN not in str(error.value)
     assert running.site.logs["rides"].next == 0
-    good = connect(running.address, token=TOKEN)
-    good.push("rides", table(1))
-    assert TOKEN not in json.dumps(good.status())
-    assert TOKEN not in repr(running.config)
+
+
+def test_a_token_for_reading_and_one_for_pushing(run_site: Start, connect: Connect) -> None:
+    running = run_site(read_token=TOKEN, push_token=PUSH_TOKEN)
+    reader, pusher = (connect(running.address, token=token) for token in (TOKEN, PUSH_TOKEN))
+    with pytest.raises(SiteRequestError, match="allows to read, and not to push") as error:
+        reader.push("rides", table(1))
+    assert "push_token_file" in error.value.hint
+    assert pusher.push("rides", table(2)).rows == 2
+    assert ids(list(reader.read("rides", 0, 2))) == [0, 1]
+    for ask in (
+        lambda: list(pusher.read("rides", 0, 2)),
+        lambda: pusher.fetch("rides", np.array([1])),
+    ):
+        with pytest.raises(SiteRequestError, match="allows to push, and not to read") as error:
+            ask()
+        assert PUSH_TOKEN not in str(error.value)
+    for client in (reader, pusher):
+        assert client.health() == ""
+        shown = json.dumps(client.status()) + repr(running.config)
+        assert TOKEN not in shown
+        assert PUSH_TOKEN not in shown
 
 
 def certificate(folder: Path, name: str = "localhost") -> tuple[bytes, bytes]:
@@ -283,10 +340,10 @@ def certificate(folder: Path, name: str = "localhost") -> tuple[bytes, bytes]:
 def test_tls(run_site: Start, connect: Connect, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     other, _ = certificate(tmp_path, "other")
-    running = run_site(token=TOKEN, tls_cert=cert, tls_key=key)
+    running = run_site(read_token=TOKEN, push_token=PUSH_TOKEN, tls_cert=cert, tls_key=key)
     assert running.address.startswith("grpc+tls://")
     client = connect(running.address, token=TOKEN, tls_roots=cert)
-    client.push("rides", table(2000))
+    connect(running.address, token=PUSH_TOKEN, tls_roots=cert).push("rides", table(2000))
     assert ids(list(client.read("rides", 0, 2000))) == list(range(2000))
     # A certificate that is not trusted, one of another name, and no TLS at all.
     port = running.service.port
@@ -297,6 +354,28 @@ def test_tls(run_site: Start, connect: Connect, tmp_path: Path) -> None:
     ):
         with pytest.raises(SiteUnreachableError):
             connect(address, token=TOKEN, tls_roots=roots, patience=0.3).status()
+
+
+def test_mutual_tls(run_site: Start, connect: Connect, tmp_path: Path) -> None:
+    """A client without a certificate, or with one that nobody trusts, gets no answer."""
+    cert, key = certificate(tmp_path)
+    own = certificate(tmp_path, "client")
+    other = certificate(tmp_path, "other")
+    running = run_site(
+        read_token=TOKEN, push_token=PUSH_TOKEN, tls_cert=cert, tls_key=key, tls_client_ca=own[0]
+    )
+
+    def client(token: str, pair: tuple[bytes, bytes] | None, **more: Any) -> SiteClient:
+        given = {} if pair is None else {"tls_cert": pair[0], "tls_key": pair[1]}
+        return connect(running.address, token=token, tls_roots=cert, **given, **more)
+
+    client(PUSH_TOKEN, own).push("rides", table(10))
+    assert ids(list(client(TOKEN, own).read("rides", 0, 10))) == list(range(10))
+    for pair in (None, other):
+        with pytest.raises(SiteUnreachableError):
+            client(TOKEN, pair, patience=0.3).status()
+    with pytest.raises(OptionError, match="a certificate without its key"):
+        connect(running.address, token=TOKEN, tls_cert=own[0])
 
 
 @pytest.mark.parametrize("more", [{}, {"token": TOKEN}, {"tls_roots": b"x"}])
@@ -327,28 +406,26 @@ def test_hostile_bytes_leave_a_site_that_works(run_site: Start, connect: Connect
         text[random.integers(0, 150)] = 0xFF
         changed = pa.StringArray.from_buffers(40, zones[1], pa.py_buffer(bytes(text)), zones[0])
         sent = batch.set_column(2, "zone", changed)
-        assert pushed_raw(running, sent, crc if number % 2 else None) is None
+        with pytest.raises(flight.FlightServerError) as error:
+            pushed_raw(running, sent, crc if number % 2 else None)
+        assert json.loads(error.value.extra_info)["kind"] == "data"
     assert client.stream("rides").next == 100
     assert ids(list(client.read("rides", 0, 100))) == list(range(100))
 
 
-def pushed_raw(running: Running, batch: pa.RecordBatch, crc: int | None) -> bytes | None:
+def pushed_raw(running: Running, batch: pa.RecordBatch, crc: int | None) -> bytes:
     """The acknowledgement of a batch that is sent without looking at it."""
     about = flight.FlightDescriptor.for_command(b'{"ask":"push","stream":"rides","sequence":0}')
+    data = batch.serialize()
     with flight.FlightClient(running.address) as sender:
         writer, answers = sender.do_put(about, batch.schema)
-        try:
-            if crc is None:
-                writer.write_batch(batch)
-            else:
-                writer.write_with_metadata(batch, pa.py_buffer(b'{"crc":%d}' % crc))
-            answer = answers.read()
-            writer.close()
-        except flight.FlightServerError as error:
-            if json.loads(error.extra_info)["kind"] != "data":
-                raise
-            return None
-        return answer.to_pybytes()
+        note = to_note(bytes=data.size, crc=zlib.crc32(data) if crc is None else crc)
+        for message in in_pieces(note, data):
+            writer.write_metadata(message)
+        answer = answers.read()
+        writer.close()
+        assert answer is not None
+        return bytes(answer.to_pybytes())
 
 
 # -- one process ----------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class Remote:
         self._access = access
         self._stream = stream
         self._arrow = stream.schema
-        self._max_rows = max_rows
+        self._most_rows = max_rows
         self._facts: SiteFacts | None = None
         self.retain = retain
         """Microseconds for which the site keeps tuples; None for ever."""
@@ -66,7 +66,7 @@ class Remote:
     def frame(self, spark: SparkSession) -> DataFrame:
         """All its columns."""
         feed = self._feed(spark, tuple(self._arrow.names))
-        return read_site(spark, feed, batch=self.is_batch, max_rows=self._max_rows)
+        return read_site(spark, feed, batch=self.is_batch)
 
     def typed(self, spark: SparkSession) -> DataFrame:
         """An empty DataFrame with its columns, which types are asked of."""
@@ -88,7 +88,7 @@ class Remote:
                     spark, assumed(self.facts().link, first, later), whole=travel.whole
                 )
                 feed = replace(feed, choice=path, token=token)
-        frame = read_site(spark, feed, batch=self.is_batch, max_rows=self._max_rows)
+        frame = read_site(spark, feed, batch=self.is_batch)
         if travel.number is None:
             return frame, None
         return frame, Errand(feed=feed, number=travel.number, fetched=travel.fetched)
@@ -110,6 +110,7 @@ class Remote:
             numbered=numbered,
             where=where,
             tasks=parallelism(spark).tasks or 1,
+            most_rows=self._most_rows,
         )
 
     def check_retention(self, tree: JoinTree, travel: Travel, delay: int) -> None:

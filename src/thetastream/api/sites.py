@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType
 from thetastream.api.remotes import Remote
 from thetastream.errors import OptionError
 from thetastream.transport.access import Access
-from thetastream.transport.addresses import Address, read_token
+from thetastream.transport.addresses import Address, read_file, read_secret, read_token
+from thetastream.transport.feed import MOST_ROWS
 
 
 def site(
@@ -21,14 +22,18 @@ def site(
     token: str | None = None,
     token_file: str | Path | None = None,
     tls_root: str | Path | None = None,
+    tls_cert: str | Path | None = None,
+    tls_key: str | Path | None = None,
     patience: float = 60.0,
     stall: float = 10.0,
 ) -> Site:
     """A site whose streams can be joined: `ts.site("grpc+tls://plant:8815").stream("packets")`.
 
-    The token can be given, or be in a file that only its owner can read, or in the variable
-    THETASTREAM_SITE_TOKEN. `tls_root`: a file of certificates (PEM) to trust instead of the
-    system's own. `patience` and `stall` are those of `ts.SiteClient`.
+    The token is the one for reading. It can be given, or be in a file that only its owner can
+    read, or in the variable THETASTREAM_SITE_TOKEN. `tls_root`: a file of certificates (PEM) to
+    trust instead of the system's own. `tls_cert` and `tls_key`: files with the client's own
+    certificate and its key, for a site that asks for one. `patience` and `stall` are those of
+    `ts.SiteClient`.
 
     >>> rides = ts.site(address).stream("rides")
     >>> pair = ts.streams(orders=orders, rides=rides)
@@ -38,19 +43,16 @@ def site(
     if token is not None and token_file is not None:
         raise OptionError("a token and a token file were given", hint="give one of them")
     where = Address.parse(address)
-    roots = None
-    if tls_root is not None:
-        try:
-            roots = Path(tls_root).read_bytes()
-        except OSError as error:
-            raise OptionError(
-                f"the certificates {tls_root} cannot be read: {error.strerror}",
-                hint="give a file of certificates (PEM)",
-            ) from None
     if token is None:
         token = read_token(None if token_file is None else Path(token_file))
     access = Access(
-        address=str(where), token=token, tls_roots=roots, patience=patience, stall=stall
+        address=str(where),
+        token=token,
+        tls_roots=None if tls_root is None else read_file(Path(tls_root), "the certificates"),
+        tls_cert=None if tls_cert is None else read_file(Path(tls_cert), "the certificate"),
+        tls_key=None if tls_key is None else read_secret(Path(tls_key), "the key"),
+        patience=patience,
+        stall=stall,
     )
     # Says at once what is wrong with the address or the token's way there.
     access.connect().close()
@@ -68,12 +70,13 @@ class Site:
         self._access = access
 
     def stream(
-        self, name: str, *, max_rows: int | None = None, batch: bool = False
+        self, name: str, *, max_rows: int | None = MOST_ROWS, batch: bool = False
     ) -> RemoteStream:
         """A stream of the site, for `ts.streams`.
 
-        `max_rows`: tuples that a micro-batch takes at most. `batch`: read what there is as a
-        batch DataFrame instead.
+        `max_rows`: tuples that a micro-batch takes at most, a million unless another number is
+        given; None takes all that have gathered, also after a long outage. `batch`: read what
+        there is as a batch DataFrame instead.
         """
         if max_rows is not None and (
             isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1

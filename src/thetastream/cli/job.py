@@ -31,6 +31,7 @@ from thetastream.steering.hotkeys import HotKeys
 from thetastream.steering.policy import Policy
 from thetastream.steering.rebalance import Rebalance
 from thetastream.steering.scaling import TwoPhaseScaling
+from thetastream.transport.feed import MOST_ROWS
 
 FILE_FORMATS = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
 OUTPUT_MODES = ("append", "update", "complete")
@@ -45,7 +46,9 @@ class SiteSource:
     stream: str
     token_file: str | None = None
     tls_root: str | None = None
-    max_rows: int | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    max_rows: int = MOST_ROWS
 
 
 @dataclass(frozen=True)
@@ -220,19 +223,14 @@ class _Reader:
         )
 
     def _site(self, name: str, raw: dict[str, Any], where: str) -> Source:
-        self._no_others(
-            raw, {"site", "stream", "time", "token_file", "tls_root", "max_rows"}, where
-        )
-        most = raw.get("max_rows")
-        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        paths = ("token_file", "tls_root", "tls_cert", "tls_key")
+        self._no_others(raw, {"site", "stream", "time", "max_rows", *paths}, where)
+        most = raw.get("max_rows", MOST_ROWS)
+        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
             raise self._error(
                 f"max_rows = {most!r} of {where} is not a number of rows", "write max_rows = 100000"
             )
-        files = {
-            key: self._path(self._text(raw, key, where))
-            for key in ("token_file", "tls_root")
-            if key in raw
-        }
+        files = {key: self._path(self._text(raw, key, where)) for key in paths if key in raw}
         found = SiteSource(
             address=self._text(raw, "site", where),
             stream=self._text(raw, "stream", where, name),

@@ -51,9 +51,10 @@ A site's file names its folder, its address and its streams:
   bootstrap = "127.0.0.1:9092"
   schema = "at timestamp, zone int, fare double"
 
-The token of a site is read from a file that only its owner can read, or from the variable
-THETASTREAM_SITE_TOKEN. An address that other machines can reach needs token_file, tls_cert and
-tls_key.
+A site has one token for reading and one for pushing, in files that only their owner can read. An
+address that other machines can reach needs read_token_file, push_token_file, tls_cert and tls_key;
+with tls_client_ca it answers only those who have a certificate. Whoever asks gives a token as a
+file, or in the variable THETASTREAM_SITE_TOKEN.
 
 exit codes: 0 done; 1 the site does not answer, or reports a problem; 2 the command line, the file
 or the token is wrong; 4 the site's folder is in use or damaged
@@ -80,10 +81,14 @@ def add_parser(commands: Any) -> None:
         asks.add_argument(
             "site", metavar="SITE", help="its address, 127.0.0.1:8815, or its .toml file"
         )
-        asks.add_argument("--token-file", type=Path, metavar="FILE", help="the site's token")
+        asks.add_argument("--token-file", type=Path, metavar="FILE", help="a token of the site")
         asks.add_argument(
             "--tls-roots", type=Path, metavar="FILE", help="certificates to trust, as PEM"
         )
+        asks.add_argument(
+            "--tls-cert", type=Path, metavar="FILE", help="the certificate of whoever asks, as PEM"
+        )
+        asks.add_argument("--tls-key", type=Path, metavar="FILE", help="its key")
         asks.add_argument(
             "--timeout",
             type=float,
@@ -113,8 +118,17 @@ def run(chosen: argparse.Namespace) -> int:
 
 def _serve(file: Path) -> int:
     from thetastream.transport.config import load
-    from thetastream.transport.service import SiteService
     from thetastream.transport.site import Site
+
+    try:
+        from thetastream.transport.service import SiteService
+    except ModuleNotFoundError as error:
+        if error.name != "grpc":
+            raise
+        raise OptionError(
+            "the server of a site needs grpcio, which is not installed",
+            hint="pip install 'thetastream[sites]', or pip install grpcio",
+        ) from None
 
     config = load(file)
     # Whatever is written from here on is the owner's only.
@@ -122,12 +136,9 @@ def _serve(file: Path) -> int:
     site = Site(config)
     try:
         service = SiteService(site)
-    except (OSError, ValueError) as error:
+    except OptionError:
         site.close()
-        raise OptionError(
-            f"{config.address} cannot be listened on: {str(error).splitlines()[0]}",
-            hint="another program may use the port; give another one as listen",
-        ) from None
+        raise
     ending = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ending.set())
@@ -140,12 +151,8 @@ def _serve(file: Path) -> int:
         pass
     print("stopping ...", file=sys.stderr, flush=True)
     # Everything is durable already, so nobody has to wait for a reader that has gone silent.
-    stopping = threading.Thread(target=service.shutdown, daemon=True)
-    stopping.start()
-    stopping.join(GRACE)
+    service.shutdown(GRACE)
     site.close()
-    if stopping.is_alive():
-        os._exit(DONE)
     return DONE
 
 
@@ -153,21 +160,17 @@ def _serve(file: Path) -> int:
 
 
 def _client(chosen: argparse.Namespace) -> SiteClient:
-    from thetastream.transport.addresses import read_token
+    from thetastream.transport.addresses import read_file, read_secret, read_token
     from thetastream.transport.client import SiteClient
     from thetastream.transport.config import load
 
-    roots: bytes | None = None
-    if chosen.tls_roots is not None:
-        try:
-            roots = chosen.tls_roots.read_bytes()
-        except OSError as error:
-            raise OptionError(
-                f"{chosen.tls_roots} cannot be read: {error.strerror}", hint="check the path"
-            ) from None
+    roots, cert = (
+        None if path is None else read_file(path, "the certificates")
+        for path in (chosen.tls_roots, chosen.tls_cert)
+    )
     if chosen.site.endswith(".toml"):
         config = load(Path(chosen.site))
-        address, token = str(config.address), config.token
+        address, token = str(config.address), config.read_token
         roots = roots or config.tls_cert
     else:
         address, token = chosen.site, None
@@ -177,6 +180,8 @@ def _client(chosen: argparse.Namespace) -> SiteClient:
         address,
         token=token,
         tls_roots=roots,
+        tls_cert=cert,
+        tls_key=None if chosen.tls_key is None else read_secret(chosen.tls_key, "the key"),
         patience=chosen.timeout,
         stall=min(chosen.timeout, PATIENCE),
     )

@@ -79,7 +79,13 @@ class Prepared:
             ) from None
 
     def _remote(self, source: SiteSource) -> ts.RemoteStream:
-        site = ts.site(source.address, token_file=source.token_file, tls_root=source.tls_root)
+        site = ts.site(
+            source.address,
+            token_file=source.token_file,
+            tls_root=source.tls_root,
+            tls_cert=source.tls_cert,
+            tls_key=source.tls_key,
+        )
         return site.stream(source.stream, max_rows=source.max_rows)
 
     def result(self, *, live: bool = True) -> DataFrame:

@@ -39,11 +39,11 @@ WIRES = "wire_thetastream"
 """How the names of observed metrics begin that say what went over a wire."""
 
 
-def read_site(spark: SparkSession, feed: Feed, *, batch: bool, max_rows: int | None) -> DataFrame:
+def read_site(spark: SparkSession, feed: Feed, *, batch: bool) -> DataFrame:
     """The feed's columns as a DataFrame, with the numbers of tuples if it has them."""
     # Spark takes a name with a dot for one of Java's.
     name = re.sub(r"\W", "_", feed.stream)
-    source = _source(feed, max_rows, f"site_{name}_{uuid.uuid4().hex[:12]}")
+    source = _source(feed, f"site_{name}_{uuid.uuid4().hex[:12]}")
     spark.dataSource.register(source)
     fields = [StructField(NUMBER, LongType())] if feed.numbered else []
     fields += [
@@ -80,7 +80,7 @@ def spark_schema(stream: str, schema: pa.Schema) -> StructType:
     return StructType(fields)
 
 
-def _source(feed: Feed, max_rows: int | None, name: str) -> type[DataSource]:
+def _source(feed: Feed, name: str) -> type[DataSource]:
     class SiteSource(DataSource):
         """Reads ranges of numbers."""
 
@@ -92,7 +92,7 @@ def _source(feed: Feed, max_rows: int | None, name: str) -> type[DataSource]:
             return _batch_reader(feed, schema)
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return _stream_reader(feed, schema, max_rows)
+            return _stream_reader(feed, schema)
 
     return SiteSource
 
@@ -118,7 +118,7 @@ def _batch_reader(feed: Feed, schema: StructType) -> DataSourceReader:
     return SiteReader()
 
 
-def _stream_reader(feed: Feed, schema: StructType, max_rows: int | None) -> DataSourceStreamReader:
+def _stream_reader(feed: Feed, schema: StructType) -> DataSourceStreamReader:
     class SiteStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Batches between two numbers."""
 
@@ -139,7 +139,8 @@ def _stream_reader(feed: Feed, schema: StructType, max_rows: int | None) -> Data
             return found
 
         def getDefaultReadLimit(self) -> ReadLimit:
-            return ReadAllAvailable() if max_rows is None else ReadMaxRows(max_rows)
+            most = feed.most_rows
+            return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
         def prepareForTriggerAvailableNow(self) -> None:
             self._until = int(self._following.end()["number"])

@@ -19,6 +19,8 @@ class Access:
     address: str
     token: str | None = field(default=None, repr=False)
     tls_roots: bytes | None = field(default=None, repr=False)
+    tls_cert: bytes | None = field(default=None, repr=False)
+    tls_key: bytes | None = field(default=None, repr=False)
     patience: float = 60.0
     stall: float = 10.0
 
@@ -28,6 +30,8 @@ class Access:
             self.address,
             token=self.token,
             tls_roots=self.tls_roots,
+            tls_cert=self.tls_cert,
+            tls_key=self.tls_key,
             patience=self.patience,
             stall=self.stall,
         )

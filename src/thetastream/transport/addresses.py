@@ -52,6 +52,16 @@ class Address:
         return f"{'grpc+tls' if self.tls else 'grpc'}://{host}:{self.port}"
 
 
+def read_file(path: Path, what: str) -> bytes:
+    """The content of a file; raises OptionError if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise OptionError(
+            f"{what} {path} cannot be read: {error.strerror}", hint="check the path"
+        ) from None
+
+
 def read_secret(path: Path, what: str) -> bytes:
     """The content of a file that only its owner can read; raises OptionError for others."""
     try:
@@ -59,11 +69,11 @@ def read_secret(path: Path, what: str) -> bytes:
             raise OptionError(
                 f"{what} {path} can be read by others", hint=f"chmod 600 {path}, and change it"
             )
-        return path.read_bytes()
     except OSError as error:
         raise OptionError(
             f"{what} {path} cannot be read: {error.strerror}", hint="check the path"
         ) from None
+    return read_file(path, what)
 
 
 def read_token(file: Path | None) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +19,8 @@ import pyarrow.flight as flight
 from thetastream.errors import SiteDataError, SiteRequestError
 from thetastream.transport.addresses import Address
 from thetastream.transport.faults import FailedError, translated
-from thetastream.transport.messages import Limits, checked, checksum, stream_schema
-from thetastream.transport.requests import PushRequest, parse_note, to_note
+from thetastream.transport.messages import Limits, checked, stream_schema
+from thetastream.transport.requests import PushRequest, in_pieces, parse_note, to_note
 from thetastream.transport.wire import Wire
 
 _OVERHEAD = 1024**2
@@ -57,12 +58,14 @@ class Calls:
         *,
         token: str | None,
         tls_roots: bytes | None,
+        tls_pair: tuple[bytes, bytes] | None,
         stall: float,
         limits: Limits,
     ) -> None:
         self.address = address
         self.limits = limits
         self._roots = tls_roots
+        self._pair = tls_pair
         headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
         self._options = flight.FlightCallOptions(headers=headers)
         self._wire = Wire(address.host, address.port, stall=stall)
@@ -99,6 +102,8 @@ class Calls:
                 more["override_hostname"] = self.address.host
                 if self._roots is not None:
                     more["tls_root_certs"] = self._roots
+                if self._pair is not None:
+                    more["cert_chain"], more["private_key"] = self._pair
             self._client = flight.FlightClient(
                 f"{scheme}://127.0.0.1:{self._wire.port}",
                 generic_options=[
@@ -149,11 +154,12 @@ class Calls:
         ended = False
         try:
             for piece in pieces:
-                plain = pa.RecordBatch.from_arrays(piece.columns, schema=schema)
-                note = pa.py_buffer(to_note(crc=checksum(plain)))
+                data = pa.RecordBatch.from_arrays(piece.columns, schema=schema).serialize()
+                note = to_note(bytes=data.size, crc=zlib.crc32(data))
                 with translated(self.address), self._wire.awaited():
                     try:
-                        writer.write_with_metadata(plain, note)
+                        for message in in_pieces(note, data):
+                            writer.write_metadata(message)
                     except (flight.FlightError, pa.ArrowException, OSError):
                         # The reason is known only when the call is closed.
                         ended = True

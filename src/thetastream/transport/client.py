@@ -66,17 +66,24 @@ class SiteClient:
         *,
         token: str | None = None,
         tls_roots: bytes | None = None,
+        tls_cert: bytes | None = None,
+        tls_key: bytes | None = None,
         patience: float = 60.0,
         stall: float = 10.0,
         limits: Limits | None = None,
     ) -> None:
-        """`tls_roots`: certificates (PEM) to trust instead of the system's own.
+        """`token`: the site's token for reading, or the one for pushing.
+
+        `tls_roots`: certificates (PEM) to trust instead of the system's own. `tls_cert` and
+        `tls_key`: the client's own certificate and its key, for a site that asks for one.
 
         `patience`: seconds after which a link that fails is given up. `stall`: seconds without a
         byte after which a connection counts as dead.
         """
         where = Address.parse(address)
-        if tls_roots is not None:
+        if (tls_cert is None) != (tls_key is None):
+            raise OptionError("a certificate without its key, or the reverse", hint="give both")
+        if tls_roots is not None or tls_cert is not None:
             where = replace(where, tls=True)
         if not where.is_loopback and not (where.tls and token):
             raise OptionError(
@@ -90,7 +97,12 @@ class SiteClient:
         self._sequence = 0
         self._ids: dict[str, str] = {}
         self._calls = Calls(
-            where, token=token, tls_roots=tls_roots, stall=stall, limits=limits or Limits()
+            where,
+            token=token,
+            tls_roots=tls_roots,
+            tls_pair=None if tls_cert is None or tls_key is None else (tls_cert, tls_key),
+            stall=stall,
+            limits=limits or Limits(),
         )
 
     def close(self) -> None:

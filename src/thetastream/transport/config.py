@@ -4,7 +4,8 @@ dir = "/var/lib/rides-site"
 listen = "127.0.0.1:8815"
 retain = "2 hours"
 retain_bytes = "20 GB"
-token_file = "/etc/rides-site/token"
+read_token_file = "/etc/rides-site/read-token"
+push_token_file = "/etc/rides-site/push-token"
 
 [streams.rides]
 time = "pickup_at"
@@ -33,7 +34,7 @@ from typing import Any
 
 from thetastream.durations import parse_duration
 from thetastream.errors import OptionError, WindowError, unknown_option
-from thetastream.sizes import parse_size
+from thetastream.sizes import format_size, parse_size
 from thetastream.transport import topicconfig
 from thetastream.transport.addresses import Address, read_secret, read_token
 from thetastream.transport.messages import Limits
@@ -45,17 +46,11 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 FREE_BYTES = 256 * 1024**2
 """Bytes of the disk that stay free unless the file says otherwise: room to seal and to forget."""
 _KEYS = (
-    "dir",
-    "listen",
-    "retain",
-    "retain_bytes",
-    "free_bytes",
-    "token_file",
-    "tls_cert",
-    "tls_key",
-    "limits",
-    "streams",
+    *("dir", "listen", "retain", "retain_bytes", "free_bytes", "read_token_file"),
+    *("push_token_file", "tls_cert", "tls_key", "tls_client_ca", "limits", "streams"),
 )
+_COPIES = 4
+"""Times that a batch may be in memory: `memory_bytes` must have room for the largest."""
 _SOURCES = ("folder", "push", "topic")
 
 
@@ -69,6 +64,11 @@ class StreamConfig:
     """Where Parquet files appear."""
     topic: TopicConfig | None = None
     """Whose messages are taken in. Without it and a folder, tuples are pushed."""
+
+    @property
+    def is_pushed(self) -> bool:
+        """Whether programs send its tuples."""
+        return self.folder is None and self.topic is None
 
 
 @dataclass(frozen=True)
@@ -84,24 +84,54 @@ class SiteConfig:
     """Of each stream; None for any number."""
     free_bytes: int = FREE_BYTES
     """Bytes of the disk that stay free: below, nothing is taken in."""
-    token: str | None = field(default=None, repr=False)
+    read_token: str | None = field(default=None, repr=False)
+    push_token: str | None = field(default=None, repr=False)
     tls_cert: bytes | None = field(default=None, repr=False)
     tls_key: bytes | None = field(default=None, repr=False)
+    tls_client_ca: bytes | None = field(default=None, repr=False)
+    """Certificates, one of which must have signed that of a client; None if clients need none."""
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         if self.address.tls != (self.tls_cert is not None and self.tls_key is not None):
             raise OptionError("TLS needs a certificate and its key", hint="give both, or neither")
-        lacking = [
-            name
-            for name, value in (("token_file", self.token), ("tls_cert and tls_key", self.tls_key))
-            if value is None
-        ]
-        if lacking and not self.address.is_loopback:
+        if self.tls_client_ca is not None and not self.address.tls:
             raise OptionError(
-                f"{self.address.host} can be reached from other machines, and the site has no"
-                f" {' and no '.join(lacking)}",
-                hint=f"add {', '.join(lacking)}, or listen on 127.0.0.1",
+                "certificates of clients are checked with TLS only",
+                hint="add tls_cert and tls_key, or remove tls_client_ca",
+            )
+        self._check_tokens()
+        limits = self.limits
+        needed = _COPIES * (limits.batch_bytes + limits.request_bytes)
+        if limits.memory_bytes < needed:
+            raise OptionError(
+                f"memory_bytes of [limits] is {format_size(limits.memory_bytes)}, and one batch of"
+                f" batch_bytes may need {format_size(needed)}",
+                hint="raise memory_bytes, or lower batch_bytes",
+            )
+
+    def _check_tokens(self) -> None:
+        tokens = {"read_token_file": self.read_token}
+        if self.push_token is not None or any(one.is_pushed for one in self.streams.values()):
+            tokens["push_token_file"] = self.push_token
+        without = [name for name, token in tokens.items() if token is None]
+        if not self.address.is_loopback:
+            lacking = [*without, *([] if self.address.tls else ["tls_cert and tls_key"])]
+            if lacking:
+                raise OptionError(
+                    f"{self.address.host} can be reached from other machines, and the site has no"
+                    f" {' and no '.join(lacking)}",
+                    hint=f"add {', '.join(lacking)}, or listen on 127.0.0.1",
+                )
+        if without and len(without) < len(tokens):
+            raise OptionError(
+                f"the site has no {without[0]}, and a token for everything else",
+                hint=f"add {without[0]}, or give no tokens",
+            )
+        if self.push_token is not None and self.push_token == self.read_token:
+            raise OptionError(
+                "the tokens for reading and for pushing are the same",
+                hint="make two: openssl rand -hex 32",
             )
 
 
@@ -136,6 +166,7 @@ class _Reader:
         if not streams:
             raise self._error("the site has no streams", "add a table [streams.rides]")
         cert, key = self._path(raw, "tls_cert"), self._path(raw, "tls_key")
+        client_ca = self._path(raw, "tls_client_ca")
         if (cert is None) != (key is None):
             raise self._error(
                 f"the site has no {'tls_cert' if cert is None else 'tls_key'}",
@@ -153,9 +184,11 @@ class _Reader:
                 retain=self._retain(),
                 retain_bytes=self._size(raw, "retain_bytes", None),
                 free_bytes=self._size(raw, "free_bytes", FREE_BYTES) or 0,
-                token=read_token(self._path(raw, "token_file")),
+                read_token=self._token("read_token_file"),
+                push_token=self._token("push_token_file"),
                 tls_cert=None if cert is None else self._bytes(cert),
                 tls_key=None if key is None else read_secret(key, "the key"),
+                tls_client_ca=None if client_ca is None else self._bytes(client_ca),
                 limits=self._limits(),
             )
         except OptionError as error:
@@ -187,6 +220,10 @@ class _Reader:
             folder = self._file.resolve().parent
             return StreamConfig(name, time, topic=read_topic(raw, time, folder, where))
         return StreamConfig(name, time, self._path(raw, "folder", where))
+
+    def _token(self, name: str) -> str | None:
+        path = self._path(self._raw, name)
+        return None if path is None else read_token(path)
 
     def _retain(self) -> int | None:
         if "retain" not in self._raw:

@@ -16,6 +16,8 @@ from thetastream.transport.requests import ERRORS
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 """Seconds between two attempts."""
+_TOO_LONG = "message larger than max"
+"""What gRPC says of a message that is refused by its length; nobody else gets to see it."""
 _LONGEST_TEXT = 2_000
 """Characters of a site's error that are shown."""
 
@@ -44,6 +46,9 @@ class Patience:
 
     def failed(self, error: FailedError) -> None:
         """Wait before the next attempt, or raise what is wrong."""
+        if self._failures == 0:
+            # Not while things went well: whoever reads may have been busy with a batch for longer.
+            self._since = monotonic()
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._failures)
         # Many clients of one site must not come back at the same moment.
         pause = longest * (0.5 + 0.5 * random.random())
@@ -83,15 +88,20 @@ class translated:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):
+        if isinstance(error, flight.FlightUnauthenticatedError):
             raise SiteRequestError(
                 f"the site {self._address} refuses the token",
-                hint="give the token of the site, from its file or from the environment",
+                hint="give a token of the site, from a file or from the environment",
             ) from None
         if isinstance(error, flight.FlightError):
             named = _named_error(error.extra_info)
             if named is not None:
                 raise named from None
+        if isinstance(error, flight.FlightError | pa.ArrowException) and _TOO_LONG in str(error):
+            raise SiteRequestError(
+                f"the request is longer than the site {self._address} takes",
+                hint="ask for less at a time, or raise request_bytes in [limits] of its file",
+            ) from None
         if isinstance(error, pa.ArrowInvalid):
             raise FailedError(_first_line(error), damaged=True) from None
         if isinstance(error, flight.FlightError | pa.ArrowException | OSError):

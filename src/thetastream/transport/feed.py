@@ -27,6 +27,9 @@ WIRE = "_wire"
 """The column of a part's last row, which is a report and no tuple; NULL in all others."""
 LEAST_ROWS = 10_000
 """Tuples that are worth a task of their own."""
+MOST_ROWS = 1_000_000
+"""Tuples of a batch, unless another number is given: what gathered while a query or a site stood
+still must not come all at once."""
 POLL = 0.25
 """Seconds after which a stream without new tuples is asked again: Spark asks 100 times a second."""
 
@@ -72,6 +75,8 @@ class Feed:
     """A filter that the site evaluates."""
     tasks: int = 1
     """Into how many parts a large range is cut."""
+    most_rows: int | None = MOST_ROWS
+    """Tuples of a batch, unless Spark asks for all at once; None for all there are."""
 
     def parts(self, start: Offset, end: Offset, spent: tuple[int, int] = (0, 0)) -> list[Part]:
         """The range between two offsets, cut; the same offsets give the same parts."""

@@ -17,7 +17,7 @@ import json
 import math
 from collections.abc import Callable
 from datetime import date
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +34,10 @@ MAX_NODES = 500
 MAX_TEXT = 10_000
 """Characters of a text that a column is compared with."""
 
+MAX_DIGITS = 100
+"""Characters of a decimal; a type has at most 38 digits."""
+
+_EXACTLY = Context(prec=MAX_DIGITS, traps=[Inexact, InvalidOperation])
 _COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 _FLIPPED = {">": "<", ">=": "<="}
 _FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -158,7 +162,7 @@ def _scalar(value: object, kind: pa.DataType) -> pa.Scalar:
     """The value in the column's own type, exactly, or a refusal."""
     try:
         return _exact(value, kind)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError, InvalidOperation):
+    except (pa.ArrowException, ValueError, TypeError, OverflowError, KeyError, DecimalException):
         shown = json.dumps(value)[:80] if isinstance(value, str | int | float) else "it"
         raise _wrong(f"{shown} is not a value of the type {kind}") from None
 
@@ -172,19 +176,9 @@ def _exact(value: object, kind: pa.DataType) -> pa.Scalar:
     if types.is_integer(kind) and isinstance(value, int):
         return pa.scalar(value, kind)
     if types.is_floating(kind):
-        number = _FLOATS.get(value) if isinstance(value, str) else value
-        if isinstance(number, int) and int(float(number)) != number:
-            raise ValueError
-        if not isinstance(number, int | float):
-            raise TypeError
-        found = pa.scalar(float(number), kind)
-        if not math.isnan(float(number)) and found.as_py() != number:
-            raise ValueError
-        return found
+        return _exact_float(value, kind)
     if types.is_decimal(kind) and isinstance(value, str | int):
-        if len(str(value)) > MAX_DEPTH * 4:
-            raise ValueError
-        return pa.scalar(Decimal(str(value)), kind)
+        return pa.scalar(_exact_decimal(value, kind), kind)
     if types.is_timestamp(kind) and isinstance(value, int):
         micros = pa.scalar(value, pa.timestamp("us", tz=kind.tz))
         return micros.cast(kind)
@@ -194,6 +188,35 @@ def _exact(value: object, kind: pa.DataType) -> pa.Scalar:
     if text and isinstance(value, str) and len(value) <= MAX_TEXT:
         return pa.scalar(value, kind)
     raise TypeError
+
+
+def _exact_float(value: object, kind: pa.DataType) -> pa.Scalar:
+    if isinstance(value, str):
+        return pa.scalar(_FLOATS[value], kind)
+    if not isinstance(value, int | float):
+        raise TypeError
+    # Python reads 1e999 as infinity, which has a name of its own.
+    scalar = pa.scalar(float(value), kind)
+    if not math.isfinite(value) or scalar.as_py() != value:
+        raise ValueError
+    return scalar
+
+
+def _exact_decimal(value: str | int, kind: pa.DataType) -> Decimal:
+    """The value with exactly the digits of the type.
+
+    Arrow must never see any other: it computes the powers of ten that an exponent asks for, and
+    `1e-999999999` makes it end the process.
+    """
+    if isinstance(value, str) and len(value) > MAX_DIGITS:
+        raise ValueError
+    number = Decimal(value)
+    if not number.is_finite():
+        raise ValueError
+    exact = number.quantize(Decimal((0, (1,), -kind.scale)), context=_EXACTLY)
+    if len(exact.as_tuple().digits) > kind.precision:
+        raise ValueError
+    return exact
 
 
 def _comparing(op: str, kind: pa.DataType) -> Any:
@@ -220,7 +243,7 @@ def _is_comparable(kind: pa.DataType) -> bool:
         types.is_boolean(kind)
         or types.is_integer(kind)
         or types.is_floating(kind)
-        or types.is_decimal(kind)
+        or (types.is_decimal(kind) and kind.scale >= 0)
         or types.is_timestamp(kind)
         or types.is_date(kind)
         or types.is_string(kind)

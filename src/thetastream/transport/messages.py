@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from thetastream.errors import SiteDataError, SiteRequestError
 from thetastream.sizes import format_size
+from thetastream.transport.headers import check_batch, check_schema
 
 NUMBER = "_number"
 """The column with the numbers of tuples, first in everything that a site serves."""
@@ -23,6 +24,9 @@ MAX_DEPTH = 8
 MAX_COLUMNS = 1_000
 MAX_NAME = 255
 """Characters in the name of a column."""
+
+PIECE_BYTES = 1024**2
+"""Bytes of a pushed batch that travel as one message."""
 
 _PLAIN = (
     pa.types.is_boolean,
@@ -53,9 +57,14 @@ class Limits:
     numbers: int = 100_000
     """Tuples that one request may name by their numbers."""
     requests: int = 32
-    """Requests that are answered at the same time."""
+    """Requests that are answered at the same time, beside questions about the site."""
     message_bytes: int = 1024**2
     """Arrow bytes of one message that is sent, unless a single tuple is larger."""
+    connections: int = 256
+    idle_seconds: int = 120
+    """Seconds without a message after which a call or a connection is ended."""
+    memory_bytes: int = 1024**3
+    """Memory of all requests together; those that need more than is left wait, or come again."""
 
 
 def checksum(batch: pa.RecordBatch) -> int:
@@ -121,6 +130,11 @@ def checked(
         # Before anything else reads a value: offsets could point anywhere.
         batch.validate(full=True)
         size = batch.nbytes
+        if size > limits.batch_bytes:
+            raise SiteRequestError(
+                f"a batch of {format_size(size)}",
+                hint=f"send at most {format_size(limits.batch_bytes)} at a time",
+            )
         wrong = crc is not None and checksum(batch) != crc
         plain = pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     except _BAD_ARROW as error:
@@ -129,11 +143,6 @@ def checked(
             detail=f"  {str(error).splitlines()[0][:200] if str(error) else type(error).__name__}",
             hint="send it again",
         ) from None
-    if size > limits.batch_bytes:
-        raise SiteRequestError(
-            f"a batch of {format_size(size)}",
-            hint=f"send at most {format_size(limits.batch_bytes)} at a time",
-        )
     if wrong:
         raise SiteDataError("a batch fails its checksum", hint="send it again")
     return plain
@@ -143,17 +152,36 @@ def decode(
     data: bytes | pa.Buffer, schema: pa.Schema, *, crc: int | None, limits: Limits
 ) -> pa.RecordBatch:
     """A batch from its serialised form, checked; `crc` is that of the bytes themselves."""
+    return checked(read_batch(data, schema, crc=crc), schema, crc=None, limits=limits)
+
+
+def read_batch(data: bytes | pa.Buffer, schema: pa.Schema, *, crc: int | None) -> pa.RecordBatch:
+    """A batch from its serialised form, which shares the memory of the bytes; it is not checked."""
     if crc is not None and zlib.crc32(data) != crc:
         raise SiteDataError("a batch fails its checksum", hint="send it again")
+    check_batch(memoryview(data))
     try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+        return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
     except _BAD_ARROW as error:
-        raise SiteDataError(
-            "bytes are not a batch of Arrow's",
-            detail=f"  {type(error).__name__}",
-            hint="send them again",
-        ) from None
-    return checked(batch, schema, crc=None, limits=limits)
+        raise _not_arrow(error) from None
+
+
+def read_schema(header: memoryview) -> pa.Schema:
+    """The schema of what is pushed, from the header of its message."""
+    check_schema(header)
+    prefix = b"\xff\xff\xff\xff" + len(header).to_bytes(4, "little")
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(prefix + header))
+    except _BAD_ARROW as error:
+        raise _not_arrow(error) from None
+
+
+def _not_arrow(error: BaseException) -> SiteDataError:
+    return SiteDataError(
+        "bytes are not a batch of Arrow's",
+        detail=f"  {type(error).__name__}",
+        hint="send them again",
+    )
 
 
 def with_numbers(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from thetastream.errors import (
     ForgottenError,
@@ -16,6 +18,7 @@ from thetastream.errors import (
     SiteError,
     SiteRequestError,
 )
+from thetastream.transport.messages import PIECE_BYTES
 
 ERRORS: dict[str, type[SiteError]] = {
     "request": SiteRequestError,
@@ -128,6 +131,21 @@ def parse_note(data: bytes | None, *names: str) -> dict[str, int]:
     numbers = {name: found.number(name) for name in names}
     found.end()
     return numbers
+
+
+def in_pieces(note: bytes, data: pa.Buffer) -> Iterator[pa.Buffer]:
+    """The messages of a batch that is pushed; the first begins with its note."""
+    yield pa.py_buffer(b"".join((note, b"\n", memoryview(data)[:PIECE_BYTES])))
+    for at in range(PIECE_BYTES, data.size, PIECE_BYTES):
+        yield data.slice(at, min(PIECE_BYTES, data.size - at))
+
+
+def split_note(message: memoryview) -> tuple[bytes, memoryview]:
+    """A note, and the piece of a batch that a line feed separates from it."""
+    end = bytes(message[:_LONGEST]).find(b"\n")
+    if end < 0:
+        raise _wrong("a batch is not announced")
+    return bytes(message[:end]), message[end + 1 :]
 
 
 def to_note(**numbers: int) -> bytes:
