@@ -56,6 +56,14 @@ _connections: list[DuckDBPyConnection] = []
 """The process's one connection: opening one takes longer than most tests."""
 
 
+def add_spark_functions(database: DuckDBPyConnection) -> None:
+    """Define what plans use of Spark and DuckDB does not have."""
+    database.execute("CREATE MACRO nanvl(v, w) AS CASE WHEN isnan(v) THEN w ELSE v END")
+    for name, op in (("add", "+"), ("subtract", "-"), ("multiply", "*")):
+        # What the translation makes of try_add() and its like.
+        database.execute(f"CREATE MACRO safe_{name}(v, w) AS TRY(v {op} w)")
+
+
 def connection() -> DuckDBPyConnection:
     """The connection that all helpers share."""
     if not _connections:
@@ -63,10 +71,7 @@ def connection() -> DuckDBPyConnection:
 
         opened = duckdb.connect(config={"threads": 1})
         opened.execute("SET TimeZone = 'UTC'")
-        opened.execute("CREATE MACRO nanvl(v, w) AS CASE WHEN isnan(v) THEN w ELSE v END")
-        for name, op in (("add", "+"), ("subtract", "-"), ("multiply", "*")):
-            # What the translation makes of try_add() and its like.
-            opened.execute(f"CREATE MACRO safe_{name}(v, w) AS TRY(v {op} w)")
+        add_spark_functions(opened)
         _connections.append(opened)
     return _connections[0]
 
