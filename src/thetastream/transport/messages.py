@@ -166,9 +166,9 @@ def read_batch(data: bytes | pa.Buffer, schema: pa.Schema, *, crc: int | None) -
         raise _not_arrow(error) from None
 
 
-def read_schema(header: memoryview) -> pa.Schema:
+def read_schema(header: bytes) -> pa.Schema:
     """The schema of what is pushed, from the header of its message."""
-    check_schema(header)
+    check_schema(memoryview(header))
     prefix = b"\xff\xff\xff\xff" + len(header).to_bytes(4, "little")
     try:
         return pa.ipc.read_schema(pa.py_buffer(prefix + header))

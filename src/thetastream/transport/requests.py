@@ -140,12 +140,12 @@ def in_pieces(note: bytes, data: pa.Buffer) -> Iterator[pa.Buffer]:
         yield data.slice(at, min(PIECE_BYTES, data.size - at))
 
 
-def split_note(message: memoryview) -> tuple[bytes, memoryview]:
+def split_note(message: bytes) -> tuple[bytes, bytes]:
     """A note, and the piece of a batch that a line feed separates from it."""
-    end = bytes(message[:_LONGEST]).find(b"\n")
+    end = message.find(b"\n", 0, _LONGEST)
     if end < 0:
         raise _wrong("a batch is not announced")
-    return bytes(message[:end]), message[end + 1 :]
+    return message[:end], message[end + 1 :]
 
 
 def to_note(**numbers: int) -> bytes:

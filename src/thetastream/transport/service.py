@@ -228,7 +228,12 @@ class SiteService:
                 data = pa.py_buffer(_joined(visit, piece, messages, size)).slice(0, size)
                 batch = read_batch(data, schema, crc=note["crc"])
                 first, rows = self._site.push(
-                    request.stream, batch, crc=None, writer=request.writer, sequence=sequence
+                    request.stream,
+                    batch,
+                    crc=note["crc"],
+                    writer=request.writer,
+                    sequence=sequence,
+                    data=data,
                 )
                 del data, batch
             sequence += 1
@@ -294,7 +299,7 @@ def _next(visit: Visit, messages: Iterator[bytes]) -> bytes | None:
     raise _GoneError
 
 
-def _joined(visit: Visit, piece: memoryview, messages: Iterator[bytes], size: int) -> mmap.mmap:
+def _joined(visit: Visit, piece: bytes, messages: Iterator[bytes], size: int) -> mmap.mmap:
     """The pieces of a batch.
 
     They are put together in pages of their own, which the system gives only as they are filled and

@@ -7,7 +7,6 @@ import fcntl
 import os
 import threading
 import time
-import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from thetastream.errors import SiteChangedError, SiteDataError, SiteError, SiteRequestError
+from thetastream.errors import SiteChangedError, SiteError, SiteRequestError
 from thetastream.transport.config import SiteConfig, StreamConfig
 from thetastream.transport.disk import make_folder
 from thetastream.transport.log import TOPIC, WRITER, Clock, Log, LogOptions, monotonic, now
@@ -122,9 +121,19 @@ class Site:
         return found
 
     def push(
-        self, stream: str, batch: pa.RecordBatch, *, crc: int | None, writer: str, sequence: int
+        self,
+        stream: str,
+        batch: pa.RecordBatch,
+        *,
+        crc: int | None,
+        writer: str,
+        sequence: int,
+        data: pa.Buffer | None = None,
     ) -> tuple[int, int]:
-        """Check and store a batch; its first number, and how many tuples."""
+        """Check and store a batch; return its first number, and how many tuples.
+
+        `data` is the batch as it came, if `crc` has been compared with it already.
+        """
         log = self.log(stream)
         if stream in self._sources:
             raise SiteRequestError(
@@ -138,14 +147,9 @@ class Site:
             if schema is None:
                 schema = stream_schema(batch.schema)
                 check_time(schema, self.config.streams[stream].time)
-            batch = checked(batch, schema, crc=None, limits=limits)
-            # As it is stored, so that it is serialised once.
-            data = batch.serialize()
-            computed = zlib.crc32(data)
-            if crc is not None and computed != crc:
-                raise SiteDataError("a batch fails its checksum", hint="send it again")
+            batch = checked(batch, schema, crc=None if data is not None else crc, limits=limits)
             source = WRITER + writer if writer else ""
-            return log.append(batch, source=source, position=sequence, data=data, crc=computed)
+            return log.append(batch, source=source, position=sequence, data=data, crc=crc)
 
     def status(self) -> dict[str, Any]:
         """How the site is doing, as JSON takes it."""
