@@ -38,6 +38,7 @@ KEPT_ANSWERS = 100
 _ASIDE = "damaged"
 _ORDER = count()
 _EXPORT = re.compile(r"(\d{8,18})-[0-9a-f]{64}", re.ASCII)
+_CONTROL = re.compile(r"[0-9a-f]{16}")
 _REQUEST = re.compile(r"[0-9a-f]{8,64}")
 
 
@@ -122,7 +123,7 @@ class Directory:
 
     def join(self, control: str) -> ControlledJoin:
         """Return the join whose tables have this id."""
-        raw = self._json(f"joins/{control}.json")
+        raw = self._json(f"joins/{control}.json") if _CONTROL.fullmatch(control) else None
         if raw is None:
             raise self._unreadable(f"joins/{control}.json is missing")
         try:
@@ -259,7 +260,7 @@ class Directory:
             request = name.removesuffix(".json")
             if not _REQUEST.fullmatch(request):
                 continue
-            if self.files.read(f"answers/{request}.json") is not None:
+            if self._is_answered(request):
                 # Whoever answered it ended before the request was removed.
                 self.files.remove(f"requests/{name}")
                 continue
@@ -283,6 +284,13 @@ class Directory:
                 what = f"no request: {type(error).__name__}"
                 yield Answer(request=request, state="refused", what=what)
 
+    def _is_answered(self, request: str) -> bool:
+        try:
+            return self.files.read(f"answers/{request}.json") is not None
+        except (IsADirectoryError, NotADirectoryError):
+            self.put_aside(f"answers/{request}.json")
+            return False
+
     def _request_names(self) -> list[str]:
         try:
             return self.files.names("requests")
@@ -296,6 +304,9 @@ class Directory:
         A refusal never replaces another process's answer: its author may have been paused while the
         request was carried out.
         """
+        if not _REQUEST.fullmatch(answer.request):
+            # Of a table that somebody has changed: no path leads out of the folder.
+            raise self._unreadable(f"{answer.request[:80]!r} is not the name of a request")
         name = f"answers/{answer.request}.json"
         if answer.state in ("refused", "nothing"):
             self.files.create(name, _text(answer))
@@ -318,7 +329,8 @@ class Directory:
     def export(self, name: str, data: memoryview) -> None:
         """Keep tuples for another unit."""
         _check_export(name)
-        self.files.write(f"exports/{name}", data)
+        # Its name says what is in it: whoever comes second has nothing to add.
+        self.files.create(f"exports/{name}", data)
 
     def exported(self, name: str) -> bytes:
         """Return tuples that a unit has exported."""

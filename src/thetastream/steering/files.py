@@ -149,7 +149,8 @@ class HadoopFiles:
         try:
             self._system.move(temporary, path)
         except OSError:
-            self._system.delete_file(temporary)
+            with suppress(OSError):
+                self._system.delete_file(temporary)
             if self._system.get_file_info(path).type == fs.FileType.NotFound:
                 raise
             return False
@@ -178,32 +179,41 @@ class ObjectFiles:
 
     def read(self, name: str) -> bytes | None:
         try:
-            return bytes(self._store.get(name).bytes())
+            return bytes(self._call("get", name).bytes())
         except FileNotFoundError:
             return None
 
     def write(self, name: str, data: bytes | memoryview) -> None:
-        self._store.put(name, bytes(data))
+        self._call("put", name, bytes(data))
 
     def create(self, name: str, data: bytes | memoryview) -> bool:
-        from obstore.exceptions import AlreadyExistsError, PreconditionError
-
         try:
-            self._store.put(name, bytes(data), mode="create")
-        except (AlreadyExistsError, PreconditionError):
+            self._call("put", name, bytes(data), mode="create")
+        except FileExistsError:
             return False
         return True
 
     def names(self, folder: str) -> list[str]:
-        objects = self._store.list_with_delimiter(folder)["objects"]
+        objects = self._call("list_with_delimiter", folder)["objects"]
         return sorted(entry["path"].rpartition("/")[2] for entry in objects)
 
     def remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
-            self._store.delete(name)
+            self._call("delete", name)
 
     def rename(self, name: str, target: str) -> None:
-        self._store.rename(name, target)
+        self._call("rename", name, target)
+
+    def _call(self, operation: str, *arguments: Any, **more: Any) -> Any:
+        from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+        try:
+            return getattr(self._store, operation)(*arguments, **more)
+        except (AlreadyExistsError, PreconditionError):
+            raise FileExistsError(arguments[0]) from None
+        except BaseError as error:
+            # Not its text, which may have an address with a signature in it.
+            raise OSError(f"the object store fails: {type(error).__name__}") from None
 
 
 class NamedFiles:
@@ -249,7 +259,14 @@ def without_secrets(path: str) -> str:
     parts = urlsplit(path)
     if not parts.scheme:
         return path
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    host = parts.netloc if _names_container(path) else parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}"
+
+
+def _names_container(path: str) -> bool:
+    """Return whether what stands before the host is the name of a container of Azure."""
+    parts = urlsplit(path)
+    return parts.scheme in ("abfs", "abfss") and parts.password is None
 
 
 def open_files(path: str) -> Files:
@@ -261,7 +278,8 @@ def open_files(path: str) -> Files:
     try:
         if parts.scheme in _HDFS:
             return _named(HadoopFiles(*fs.FileSystem.from_uri(path)), path)
-        if parts.scheme in _OBJECTS and not (parts.username or parts.query):
+        plain = parts.username is None or _names_container(path)
+        if parts.scheme in _OBJECTS and plain and not parts.query:
             from obstore.store import from_url
 
             return _named(ObjectFiles(from_url(path, retry_config=_RETRY)), path)

@@ -227,23 +227,30 @@ class Loop:
         return False
 
     def _answered(self, version: Version, request: Request) -> bool:
-        """Answer a request; whether it changes anything."""
+        """Answer a request; whether it changes anything.
+
+        Only what the request itself asks for is refused: if publishing fails, it is tried again.
+        """
         try:
-            change = self._start(
+            following = self._following(
                 version, request.edit, by=request.by, why=request.why, request=request.id
             )
         except ControlError as error:
             refusal = Answer(request=request.id, state="refused", what=error.what, hint=error.hint)
             self.directory.answer(refusal)
             return False
-        state = "nothing" if change is None else "started"
-        self.directory.answer(Answer(request=request.id, state=state, change=change or 0))
-        return change is not None
+        if following is None:
+            self.directory.answer(Answer(request=request.id, state="nothing"))
+            return False
+        self._publish(following)
+        change = following.note.change
+        self.directory.answer(Answer(request=request.id, state="started", change=change))
+        return True
 
-    def _start(
+    def _following(
         self, version: Version, edit: Edit, *, by: str, why: str, request: str = ""
-    ) -> int | None:
-        """The number of the change that begins; None if everything is so already."""
+    ) -> Version | None:
+        """Return the first version of a change; None if everything is so already."""
         note = Note(
             change=version.note.change + 1,
             by=by,
@@ -255,8 +262,9 @@ class Loop:
         following = start(allowed, edit, self._tree, note, self._clock())
         if following is None:
             return None
-        self._publish(replace(following, previous=version.digest).lived())
-        return note.change
+        following = replace(following, previous=version.digest).lived()
+        following.validate(self._tree, f"version {following.version}")
+        return following
 
     def _start_decided(self, version: Version, asked: Asked, verdict: Verdict) -> None:
         """Begin with what a policy wants, if that is possible."""
@@ -268,10 +276,15 @@ class Loop:
                 raise ControlError(
                     "the policy asks for hot keys", hint="let it have an attribute heats = True"
                 )
-            self._start(version, verdict.edit, by=asked.policy.name, why=verdict.why)
+            following = self._following(
+                version, verdict.edit, by=asked.policy.name, why=verdict.why
+            )
         except ControlError as error:
             why = f"refused: {error.what}" + (f"; {error.hint}" if error.hint else "")
             asked.log.append(Verdict(why=why, at=verdict.at))
+            return
+        if following is not None:
+            self._publish(following)
 
     # -- hot keys ---------------------------------------------------------------------------------
 

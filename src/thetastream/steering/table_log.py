@@ -20,12 +20,12 @@ from dataclasses import replace
 from thetastream.errors import ControlError
 from thetastream.spec import JoinTree
 from thetastream.steering.files import Files
-from thetastream.steering.version import Version
+from thetastream.steering.version import DamagedControlError, Version
 
 KEPT_VERSIONS = 256
 """Tables that stay in the directory: those in use, and the history that people look at."""
 KEPT_BATCHES = 100
-"""Batches whose versions stay fixed; a checkpoint that is put back may run some of them again."""
+"""Batches, at least, whose versions stay: a checkpoint that is put back may run them again."""
 KEPT_TABLES = 16
 """Versions that a process keeps in memory."""
 LARGEST = 64 * 1024**2
@@ -83,24 +83,40 @@ class TableLog:
 
     def of_batch(self, batch: int) -> int:
         """Return the number of the version by which a batch is routed; the first call fixes it."""
-        name = self._batch_name(batch)
-        pinned = self._files.read(name)
+        pinned = self._pinned(batch)
         if pinned is None:
-            newest = self.newest()
-            if self._files.create(name, f"{newest}\n".encode()):
-                self._files.remove(self._batch_name(batch - KEPT_BATCHES))
-                return newest
-            pinned = self._files.read(name)
+            number = self._newest_after(self._pinned(batch - 1) or 0)
+            self._files.create(self._batch_name(batch), f"{number}\n".encode())
+            if batch % KEPT_BATCHES == 0:
+                self._prune_batches(batch)
+            pinned = self._pinned(batch)
+        if pinned is None:
+            raise self._refused(self._batch_name(batch), "it has vanished")
+        return self._sound(pinned)
+
+    def _pinned(self, batch: int) -> int | None:
+        name = self._batch_name(batch)
+        data = self._files.read(name)
         try:
-            return self._sound(int(pinned or b""))
+            return None if data is None else int(data)
         except ValueError:
             raise self._refused(name, "it is not the number of a version") from None
+
+    def _newest_after(self, number: int) -> int:
+        """Return the newest version, and never an older one than the given one.
+
+        Some file systems list a folder as it was a while ago: what they leave out is asked for.
+        """
+        newest = max(self.newest(), number)
+        while self._files.read(self._table_name(newest + 1)) is not None:
+            newest += 1
+        return newest
 
     def _sound(self, number: int) -> int:
         """Return the number, or that of the version in the place of a damaged one."""
         try:
             self.version(number)
-        except ControlError:
+        except DamagedControlError:
             if number >= self.newest():
                 raise
             return self._sound(number + 1)
@@ -114,12 +130,13 @@ class TableLog:
 
     def publish(self, version: Version) -> None:
         """Publish a version; raises OvertakenError if another process was faster."""
-        newest = self.newest()
-        if version.version != newest + 1 or not self._files.create(
-            self._table_name(version.version), _packed(version)
-        ):
+        name, data = self._table_name(version.version), _packed(version)
+        if version.version != self.newest() + 1:
             raise self._overtaken(version.version)
-        newest = self.newest()
+        # If only the answer was lost, the file is ours all the same.
+        if not self._files.create(name, data) and self._files.read(name) != data:
+            raise self._overtaken(version.version)
+        newest = max(version.version, self.newest())
         self._prune(newest)
         if version.version <= newest - KEPT_VERSIONS:
             # After a very long pause its number was free again: the file is pruned with the rest.
@@ -134,7 +151,7 @@ class TableLog:
         newest = self.newest()
         try:
             self.checked(newest, tree)
-        except ControlError as error:
+        except DamagedControlError as error:
             if newest == 0:
                 raise
             sound = self.checked(newest - 1, tree)
@@ -188,6 +205,12 @@ class TableLog:
             if number <= newest - KEPT_VERSIONS:
                 self._files.remove(self._table_name(number))
 
+    def _prune_batches(self, batch: int) -> None:
+        prefix, oldest = f"{self.control}-", self._batch_name(batch - KEPT_BATCHES)
+        for name in self._files.names("batches"):
+            if name.startswith(prefix) and f"batches/{name}" < oldest:
+                self._files.remove(f"batches/{name}")
+
     def _table_name(self, number: int) -> str:
         return f"tables/{self.control}-{number:08d}.json.gz"
 
@@ -200,8 +223,8 @@ class TableLog:
             hint="only the process that runs the query publishes; a second one reads again",
         )
 
-    def _refused(self, name: str, why: str) -> ControlError:
-        return ControlError(
+    def _refused(self, name: str, why: str) -> DamagedControlError:
+        return DamagedControlError(
             f"a file of the control directory is refused: {self.where}/{name}",
             detail=f"  {why}",
             hint="put back the file as it was written",

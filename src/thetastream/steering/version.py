@@ -92,7 +92,11 @@ class Version:
             raw: dict[str, Any] = json.loads(text)
             if raw["format"] not in FORMATS:
                 known = f"{', '.join(map(str, FORMATS[:-1]))} and {FORMATS[-1]}"
-                raise _refused(where, f"it has format {raw['format']}; this release reads {known}")
+                # Not damaged: another release may need it.
+                raise ControlError(
+                    f"{where} has format {raw['format']}; this release reads {known}",
+                    hint="use the release that wrote it",
+                )
             checksum = raw.pop("checksum")
             if checksum != _checksum(raw):
                 raise _refused(where, "its checksum is not that of its content")
@@ -183,8 +187,12 @@ def _all_since(table: Table) -> tuple[tuple[int, ...], ...]:
     return tuple((0,) * table.units(stage) for stage in range(len(table.stages)))
 
 
-def _refused(where: str, why: str) -> ControlError:
-    return ControlError(
+class DamagedControlError(ControlError):
+    """A file that routing depends on is not as it was written."""
+
+
+def _refused(where: str, why: str) -> DamagedControlError:
+    return DamagedControlError(
         f"a routing table is refused: {where}",
         detail=f"  {why}",
         hint="put back the file as it was written; tables are changed with ts.control(...) or"
