@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import thetastream as ts
 from tests.conftest import oracle, results
 from tests.spark.test_live import EQUALITY, MINUTE, ROWS, SCHEMA, START, WITHIN, Live, equality
+from thetastream.steering.directory import Directory
 
 DRIFT = 4
 """Batches after which another key is hot."""
@@ -114,5 +115,7 @@ def test_hot_values_need_units_from_the_start(live: Live) -> None:
     }
     options = ts.JoinOptions(control=live.path, max_units=3, units=3, topology="stream-aware")
     band(ts.streams(**frames), options)
+    directory = Directory(live.path)
+    directory.claim_for("a query", directory.require().control)
     with pytest.raises(ts.OptionError, match="have no units for hot values"):
         band(ts.streams(**frames), replace(options, hot_keys="auto"))
