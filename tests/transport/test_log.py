@@ -75,6 +75,16 @@ def test_a_log_of_many_files_reads_as_one(tmp_path: Path) -> None:
     assert everything(killed(tmp_path / "log")) == list(range(2000))
 
 
+def test_small_entries_are_sealed_for_their_number(tmp_path: Path) -> None:
+    log = filled(tmp_path / "log", [1] * 25, LogOptions(seal_entries=10))
+    assert (log.files(), len(log._entries)) == (2, 5)
+    assert everything(log) == list(range(25))
+    again = killed(tmp_path / "log", options=LogOptions(seal_entries=5))
+    again.maintain()
+    assert (again.files(), len(again._entries)) == (3, 0)
+    assert everything(again) == list(range(25))
+
+
 def test_tuples_by_number(tmp_path: Path) -> None:
     log = filled(tmp_path, [50] * 40, LogOptions(seal_bytes=10_000))
     log.append(rides(2000, 10))

@@ -255,6 +255,16 @@ def test_limits_of_a_push(run_site: Start, connect: Connect) -> None:
     assert client.push("rides", table(100)).rows == 100
 
 
+def test_small_batches_take_no_map_each(run_site: Start, connect: Connect) -> None:
+    """The log keeps them until they are sealed, and a process may have 65,530 maps."""
+    client = connect(run_site().address)
+    for first in range(30):
+        client.push("rides", rides(first, 1))
+    assert Path("/proc/self/maps").read_text().count("/dev/zero") == 0
+    client.push("rides", table(100_000, 30))
+    assert ids(list(client.read("rides", 0, 1030))) == list(range(1030))
+
+
 def test_so_many_requests_at_a_time(run_site: Start, connect: Connect) -> None:
     """A reader that does not read keeps its place; the others have to come again."""
     running = run_site(limits=Limits(requests=2))

@@ -65,9 +65,12 @@ class LogOptions:
     retain_bytes: int | None = None
     """Bytes above which the oldest sealed files are forgotten; None for any number."""
     seal_bytes: int = 32 * 1024**2
+    """Bytes of entries that are sealed at once."""
+    seal_entries: int = 10_000
+    """Entries that are sealed at once, however small: each takes memory beside its bytes."""
     seal_after: int | None = None
     """Microseconds after which entries are sealed even if they are few: files are forgotten whole.
-    None: only their size counts."""
+    None: only their size and their number count."""
     message_bytes: int = 1024**2
     """Arrow bytes of one batch that is read, unless a single tuple is larger."""
     free_bytes: int = 0
@@ -209,13 +212,17 @@ class Log:
             if rows:
                 self._entries.append(entry)
                 self._unsealed += data.size
-            if self._unsealed >= self._options.seal_bytes and not self.problem:
+            if self._is_full() and not self.problem:
                 try:
                     self.seal()
                 except (OSError, SiteError) as error:
                     # The entry is stored, whatever becomes of this; `maintain` tries again.
                     self.problem = f"entries cannot be sealed: {str(error).splitlines()[0]}"
             return first, rows
+
+    def _is_full(self) -> bool:
+        options = self._options
+        return self._unsealed >= options.seal_bytes or len(self._entries) >= options.seal_entries
 
     def _check_space(self, size: int) -> None:
         floor = self._options.free_bytes
@@ -239,7 +246,7 @@ class Log:
             age, entries = self._options.seal_after, self._entries
             now = max(self._clock(), self._state.newest)
             old = bool(entries) and age is not None and entries[0].at + age <= now
-            if old or self._unsealed >= self._options.seal_bytes:
+            if old or self._is_full():
                 self.seal()
             self._forget(self._segments[: self._count_old()])
             self._forget_sources(WRITER, ())
