@@ -223,6 +223,26 @@ def test_an_append_after_a_seal_that_failed(
     assert everything(log) == list(range(log.next))
 
 
+def test_an_entry_is_acknowledged_whatever_sealing_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = filled(tmp_path / "log", [4], LogOptions(seal_entries=2))
+    for error in (MemoryError(), ValueError("two\nlines"), pa.ArrowInvalid("no")):
+
+        def fail(*_: object, error: Exception = error, **__: object) -> None:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr("thetastream.transport.log.Segment.write", fail)
+            assert log.append(rides(log.next, 4))[1] == 4
+        assert log.problem.startswith(f"entries cannot be sealed: {type(error).__name__}")
+        assert "\n" not in log.problem
+        log.maintain()
+        assert log.problem == ""
+        log.append(rides(log.next, 4))
+    assert everything(killed(tmp_path / "log")) == list(range(28))
+
+
 @pytest.mark.parametrize("lost", ["*.arrow", "*.db", "acknowledged"])
 def test_lost_files_are_named(tmp_path: Path, lost: str) -> None:
     filled(tmp_path, [50] * 20, LogOptions(seal_bytes=10_000)).close()

@@ -469,6 +469,26 @@ def test_pushes_from_many_threads(run_site: Start, connect: Connect) -> None:
     )
 
 
+@pytest.mark.parametrize("error", [MemoryError(), ValueError("of a connector")])
+def test_no_error_ends_the_maintenance(
+    run_site: Start, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    site = run_site().site
+    again, problems = threading.Event(), []
+
+    def fail() -> None:
+        problems.append(site.problem())
+        if len(problems) > 1:
+            again.set()
+        raise error
+
+    monkeypatch.setattr(site.logs["rides"], "maintain", fail)
+    site.start()
+    assert again.wait(20), "the thread has ended"
+    assert problems[1].startswith(type(error).__name__)
+    assert str(error) in problems[1]
+
+
 def test_a_site_that_works_says_so_again(run_site: Start, connect: Connect) -> None:
     running = run_site()
     running.site.start()

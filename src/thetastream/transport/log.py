@@ -52,6 +52,8 @@ REMEMBER = 7 * 24 * 3_600_000_000
 """Microseconds of the log's clock for which a source is remembered after it was last seen."""
 _LOOK = REMEMBER // 168
 """Microseconds of the log's clock between two looks at which sources are forgotten."""
+_LONGEST_PROBLEM = 300
+"""Characters of an error in a status."""
 _SPEED = 2
 """How much faster than time itself the log's clock may catch up."""
 
@@ -85,6 +87,14 @@ def now() -> int:
 def monotonic() -> int:
     """A time that never jumps."""
     return time.monotonic_ns() // 1000
+
+
+def brief(error: Exception) -> str:
+    """The error in a line of a status; errors that are not the site's own with their type."""
+    text = next(iter(str(error).splitlines()), "")[:_LONGEST_PROBLEM]
+    if isinstance(error, SiteError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 class Log:
@@ -215,9 +225,9 @@ class Log:
             if self._is_full() and not self.problem:
                 try:
                     self.seal()
-                except (OSError, SiteError) as error:
+                except Exception as error:
                     # The entry is stored, whatever becomes of this; `maintain` tries again.
-                    self.problem = f"entries cannot be sealed: {str(error).splitlines()[0]}"
+                    self.problem = f"entries cannot be sealed: {brief(error)}"
             return first, rows
 
     def _is_full(self) -> bool:
@@ -282,7 +292,7 @@ class Log:
                 with self._catalogue.change() as db:
                     db.execute("DELETE FROM entries")
                     put(db, "segments", *segment.row)
-            except SiteError:
+            except Exception:
                 if not self._catalogue.broken:
                     segment.path.unlink(missing_ok=True)
                 raise
