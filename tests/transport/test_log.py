@@ -85,6 +85,26 @@ def test_small_entries_are_sealed_for_their_number(tmp_path: Path) -> None:
     assert everything(again) == list(range(25))
 
 
+@pytest.mark.parametrize("rows", [1_000, 30_000], ids=["small", "large"])
+def test_a_reader_holds_a_few_megabytes_at_a_time(tmp_path: Path, rows: int) -> None:
+    """Also of wide rows, of which 65,536 are a whole file."""
+    log = Log(tmp_path)
+    for first in range(0, 30_000, rows):
+        wide = pa.array(["x" * 512] * rows)
+        log.append(rides(first, rows).set_column(2, "zone", wide))
+    for sealed in (False, True):
+        if sealed:
+            log.seal()
+        excerpt = log._excerpt(0, log.next)
+        assert excerpt is not None
+        batches = list(excerpt._batches(0, log.next))
+        assert max(batch.nbytes for _, batch in batches) < 5 * 1024**2
+        assert [first for first, _ in batches[1:]] == [
+            first + batch.num_rows for first, batch in batches[:-1]
+        ]
+        assert ids([batch for _, batch in batches]) == list(range(30_000))
+
+
 def test_tuples_by_number(tmp_path: Path) -> None:
     log = filled(tmp_path, [50] * 40, LogOptions(seal_bytes=10_000))
     log.append(rides(2000, 10))
