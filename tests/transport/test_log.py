@@ -448,6 +448,23 @@ def test_writers_are_remembered_for_a_week(tmp_path: Path) -> None:
     assert again.positions(WRITER) == {"b": 2}
 
 
+def test_only_so_many_writers_are_remembered(tmp_path: Path) -> None:
+    clock = Clock()
+    log = aging(tmp_path, clock, writers=3)
+    for number in range(3):
+        log.append(rides(number, 1), source=f"{WRITER}{number}", position=1)
+    with pytest.raises(Refused, match="3 writers have pushed") as error:
+        log.append(rides(3, 1), source=f"{WRITER}new", position=1)
+    assert "SiteClient" in error.value.hint
+    # Those that are remembered go on, and a week later there is room.
+    assert log.append(rides(2, 1), source=f"{WRITER}2", position=1) == (2, 1)
+    clock.wait(REMEMBER + 2 * HOUR)
+    log.append(rides(3, 1), source=f"{WRITER}2", position=2)
+    log.maintain()
+    assert log.append(rides(4, 1), source=f"{WRITER}new", position=1) == (4, 1)
+    assert everything(log) == list(range(5))
+
+
 def test_positions_are_stored_with_their_rows(tmp_path: Path) -> None:
     log = Log(tmp_path / "log")
     log.append(rides(0, 0), source=f"{TOPIC}t/0", position=5)

@@ -265,6 +265,13 @@ def test_small_batches_take_no_map_each(run_site: Start, connect: Connect) -> No
     assert ids(list(client.read("rides", 0, 1030))) == list(range(1030))
 
 
+def test_a_push_without_rows_is_refused(run_site: Start) -> None:
+    site = run_site().site
+    with pytest.raises(SiteRequestError, match="without rows"):
+        site.push("rides", rides(0, 0), crc=None, writer="w", sequence=1)
+    assert site.logs["rides"].positions("writer ") == {}
+
+
 def test_so_many_requests_at_a_time(run_site: Start, connect: Connect) -> None:
     """A reader that does not read keeps its place; the others have to come again."""
     running = run_site(limits=Limits(requests=2))

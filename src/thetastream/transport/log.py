@@ -75,6 +75,8 @@ class LogOptions:
     None: only their size and their number count."""
     message_bytes: int = 1024**2
     """Arrow bytes of one batch that is read, unless a single tuple is larger."""
+    writers: int = 100_000
+    """Writers that are remembered at a time; pushes of others are refused."""
     free_bytes: int = 0
     """Bytes of the disk that stay free: below, nothing is taken in."""
 
@@ -201,6 +203,8 @@ class Log:
             before = self._sources.get(source)
             if before is not None and position <= before.position:
                 return _repeated(source, position, before, batch.num_rows, digest)
+            if before is None and source.startswith(WRITER):
+                self._check_writers()
             self._check_space(data.size)
             state, rows = self._state, batch.num_rows
             first, at = state.next, max(self._clock(), state.newest)
@@ -233,6 +237,16 @@ class Log:
     def _is_full(self) -> bool:
         options = self._options
         return self._unsealed >= options.seal_bytes or len(self._entries) >= options.seal_entries
+
+    def _check_writers(self) -> None:
+        # A stream that is pushed to has no other sources.
+        if len(self._sources) >= self._options.writers:
+            raise SiteRequestError(
+                f"{len(self._sources):,} writers have pushed to the stream in the last week, and"
+                " the site remembers no more",
+                hint="keep one SiteClient open for many pushes, or give push() the name of a"
+                " writer that stays the same",
+            )
 
     def _check_space(self, size: int) -> None:
         floor = self._options.free_bytes

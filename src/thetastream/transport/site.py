@@ -140,6 +140,9 @@ class Site:
                 f"the stream {stream!r} takes its tuples from a {self._sources[stream].kind}",
                 hint="put them there, or give it push = true in the site's file",
             )
+        if not batch.num_rows:
+            # It would be remembered, and move no clock by which it is forgotten.
+            raise SiteRequestError("a push without rows", hint="push when there is a row")
         limits = self.config.limits
         # Two first pushes must not both decide the columns.
         with self._pushing if log.schema is None else nullcontext():
