@@ -75,6 +75,36 @@ def test_a_log_of_many_files_reads_as_one(tmp_path: Path) -> None:
     assert everything(killed(tmp_path / "log")) == list(range(2000))
 
 
+def test_small_entries_are_sealed_for_their_number(tmp_path: Path) -> None:
+    log = filled(tmp_path / "log", [1] * 25, LogOptions(seal_entries=10))
+    assert (log.files(), len(log._entries)) == (2, 5)
+    assert everything(log) == list(range(25))
+    again = killed(tmp_path / "log", options=LogOptions(seal_entries=5))
+    again.maintain()
+    assert (again.files(), len(again._entries)) == (3, 0)
+    assert everything(again) == list(range(25))
+
+
+@pytest.mark.parametrize("rows", [1_000, 30_000], ids=["small", "large"])
+def test_a_reader_holds_a_few_megabytes_at_a_time(tmp_path: Path, rows: int) -> None:
+    """Also of wide rows, of which 65,536 are a whole file."""
+    log = Log(tmp_path)
+    for first in range(0, 30_000, rows):
+        wide = pa.array(["x" * 512] * rows)
+        log.append(rides(first, rows).set_column(2, "zone", wide))
+    for sealed in (False, True):
+        if sealed:
+            log.seal()
+        excerpt = log._excerpt(0, log.next)
+        assert excerpt is not None
+        batches = list(excerpt._batches(0, log.next))
+        assert max(batch.nbytes for _, batch in batches) < 5 * 1024**2
+        assert [first for first, _ in batches[1:]] == [
+            first + batch.num_rows for first, batch in batches[:-1]
+        ]
+        assert ids([batch for _, batch in batches]) == list(range(30_000))
+
+
 def test_tuples_by_number(tmp_path: Path) -> None:
     log = filled(tmp_path, [50] * 40, LogOptions(seal_bytes=10_000))
     log.append(rides(2000, 10))
@@ -211,6 +241,26 @@ def test_an_append_after_a_seal_that_failed(
     log.maintain()
     assert (log.files(), log.problem) == (1, "")
     assert everything(log) == list(range(log.next))
+
+
+def test_an_entry_is_acknowledged_whatever_sealing_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = filled(tmp_path / "log", [4], LogOptions(seal_entries=2))
+    for error in (MemoryError(), ValueError("two\nlines"), pa.ArrowInvalid("no")):
+
+        def fail(*_: object, error: Exception = error, **__: object) -> None:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr("thetastream.transport.log.Segment.write", fail)
+            assert log.append(rides(log.next, 4))[1] == 4
+        assert log.problem.startswith(f"entries cannot be sealed: {type(error).__name__}")
+        assert "\n" not in log.problem
+        log.maintain()
+        assert log.problem == ""
+        log.append(rides(log.next, 4))
+    assert everything(killed(tmp_path / "log")) == list(range(28))
 
 
 @pytest.mark.parametrize("lost", ["*.arrow", "*.db", "acknowledged"])
@@ -396,6 +446,23 @@ def test_writers_are_remembered_for_a_week(tmp_path: Path) -> None:
     assert log.positions(WRITER) == {"b": 2}
     again = killed(tmp_path / "log")
     assert again.positions(WRITER) == {"b": 2}
+
+
+def test_only_so_many_writers_are_remembered(tmp_path: Path) -> None:
+    clock = Clock()
+    log = aging(tmp_path, clock, writers=3)
+    for number in range(3):
+        log.append(rides(number, 1), source=f"{WRITER}{number}", position=1)
+    with pytest.raises(Refused, match="3 writers have pushed") as error:
+        log.append(rides(3, 1), source=f"{WRITER}new", position=1)
+    assert "SiteClient" in error.value.hint
+    # Those that are remembered go on, and a week later there is room.
+    assert log.append(rides(2, 1), source=f"{WRITER}2", position=1) == (2, 1)
+    clock.wait(REMEMBER + 2 * HOUR)
+    log.append(rides(3, 1), source=f"{WRITER}2", position=2)
+    log.maintain()
+    assert log.append(rides(4, 1), source=f"{WRITER}new", position=1) == (4, 1)
+    assert everything(log) == list(range(5))
 
 
 def test_positions_are_stored_with_their_rows(tmp_path: Path) -> None:

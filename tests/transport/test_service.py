@@ -255,6 +255,23 @@ def test_limits_of_a_push(run_site: Start, connect: Connect) -> None:
     assert client.push("rides", table(100)).rows == 100
 
 
+def test_small_batches_take_no_map_each(run_site: Start, connect: Connect) -> None:
+    """The log keeps them until they are sealed, and a process may have 65,530 maps."""
+    client = connect(run_site().address)
+    for first in range(30):
+        client.push("rides", rides(first, 1))
+    assert Path("/proc/self/maps").read_text().count("/dev/zero") == 0
+    client.push("rides", table(100_000, 30))
+    assert ids(list(client.read("rides", 0, 1030))) == list(range(1030))
+
+
+def test_a_push_without_rows_is_refused(run_site: Start) -> None:
+    site = run_site().site
+    with pytest.raises(SiteRequestError, match="without rows"):
+        site.push("rides", rides(0, 0), crc=None, writer="w", sequence=1)
+    assert site.logs["rides"].positions("writer ") == {}
+
+
 def test_so_many_requests_at_a_time(run_site: Start, connect: Connect) -> None:
     """A reader that does not read keeps its place; the others have to come again."""
     running = run_site(limits=Limits(requests=2))
@@ -457,6 +474,26 @@ def test_pushes_from_many_threads(run_site: Start, connect: Connect) -> None:
     assert sorted(found) == sorted(
         number * 1000 + place for number in range(4) for place in range(50)
     )
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ValueError("of a connector")])
+def test_no_error_ends_the_maintenance(
+    run_site: Start, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    site = run_site().site
+    again, problems = threading.Event(), []
+
+    def fail() -> None:
+        problems.append(site.problem())
+        if len(problems) > 1:
+            again.set()
+        raise error
+
+    monkeypatch.setattr(site.logs["rides"], "maintain", fail)
+    site.start()
+    assert again.wait(20), "the thread has ended"
+    assert problems[1].startswith(type(error).__name__)
+    assert str(error) in problems[1]
 
 
 def test_a_site_that_works_says_so_again(run_site: Start, connect: Connect) -> None:

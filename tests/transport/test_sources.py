@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.transport.tuples import Clock, ids, rides
+from thetastream.errors import SiteDataError, SiteRequestError
 from thetastream.transport import sources
 from thetastream.transport.log import FILE, REMEMBER, Log
 from thetastream.transport.messages import Limits
@@ -134,6 +135,31 @@ def test_a_damaged_file_is_named_and_loses_nothing(scene: Scene) -> None:
     (scene.files / "c.parquet").unlink()
     assert scene.source.poll(0) == 1500
     assert scene.source.refused == {}
+
+
+@pytest.mark.parametrize("error", [SiteDataError("log.db is damaged"), SiteRequestError("no")])
+def test_trouble_of_the_log_is_not_the_files(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    scene.put("a.parquet", rides(0, 10))
+    with monkeypatch.context() as patch:
+        patch.setattr(scene.log, "append", fail)
+        with pytest.raises(type(error)):
+            scene.source.poll(0)
+    assert scene.source.refused == {}
+    assert scene.source.poll(0) == 10
+
+
+def test_a_refused_file_that_vanishes_is_not_remembered(scene: Scene) -> None:
+    (scene.files / "a.parquet").write_bytes(b"no tuples")
+    scene.source.poll(0)
+    assert set(scene.source._seen) == {"a.parquet"}
+    (scene.files / "a.parquet").unlink()
+    scene.source.poll(0)
+    assert scene.source._seen == {}
 
 
 def test_files_that_do_not_fit(scene: Scene) -> None:

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from thetastream.arrow import concat, stretches
+from thetastream.arrow import stretches
 from thetastream.transport.catalogue import Entry
 from thetastream.transport.filters import Filter
 from thetastream.transport.messages import chosen_schema, numbered, with_numbers
-from thetastream.transport.segments import BATCH_ROWS, Segment
+from thetastream.transport.segments import Segment, evenly
 
 Part = Segment | Entry
 """What holds some tuples of a log: a sealed file, or an entry of its catalogue."""
@@ -93,24 +93,25 @@ class Excerpt:
     def _batches(self, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The tuples of the range in their order, each batch with its first number.
 
-        Small entries come together: pushes may have been of a row each.
+        Entries come in batches of some size: pushes may have been of a row each.
         """
-        group: list[pa.RecordBatch] = []
-        first = rows = 0
+        run: list[pa.RecordBatch] = []
+        first = end = 0
         for part in self.parts:
             if isinstance(part, Segment):
                 yield from part.batches(start, stop)
                 continue
-            begin, end = max(start, part.first), min(stop, end_of(part))
-            if group and begin != first + rows:
-                yield first, concat(group)
-                group, rows = [], 0
-            if not group:
-                first = begin
-            group.append(part.batch.slice(begin - part.first, end - begin))
-            rows += end - begin
-            if rows >= BATCH_ROWS:
-                yield first, concat(group)
-                group, rows = [], 0
-        if group:
-            yield first, concat(group)
+            begin = max(start, part.first)
+            if begin != end:
+                yield from _evenly_from(first, run)
+                run, first = [], begin
+            end = min(stop, end_of(part))
+            run.append(part.batch.slice(begin - part.first, end - begin))
+        yield from _evenly_from(first, run)
+
+
+def _evenly_from(first: int, run: list[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Entries without a gap between them, in batches of some size with their first numbers."""
+    for batch in evenly(run):
+        yield first, batch
+        first += batch.num_rows

@@ -52,6 +52,8 @@ REMEMBER = 7 * 24 * 3_600_000_000
 """Microseconds of the log's clock for which a source is remembered after it was last seen."""
 _LOOK = REMEMBER // 168
 """Microseconds of the log's clock between two looks at which sources are forgotten."""
+_LONGEST_PROBLEM = 300
+"""Characters of an error in a status."""
 _SPEED = 2
 """How much faster than time itself the log's clock may catch up."""
 
@@ -65,11 +67,16 @@ class LogOptions:
     retain_bytes: int | None = None
     """Bytes above which the oldest sealed files are forgotten; None for any number."""
     seal_bytes: int = 32 * 1024**2
+    """Bytes of entries that are sealed at once."""
+    seal_entries: int = 10_000
+    """Entries that are sealed at once, however small: each takes memory beside its bytes."""
     seal_after: int | None = None
     """Microseconds after which entries are sealed even if they are few: files are forgotten whole.
-    None: only their size counts."""
+    None: only their size and their number count."""
     message_bytes: int = 1024**2
     """Arrow bytes of one batch that is read, unless a single tuple is larger."""
+    writers: int = 100_000
+    """Writers that are remembered at a time; pushes of others are refused."""
     free_bytes: int = 0
     """Bytes of the disk that stay free: below, nothing is taken in."""
 
@@ -82,6 +89,14 @@ def now() -> int:
 def monotonic() -> int:
     """A time that never jumps."""
     return time.monotonic_ns() // 1000
+
+
+def brief(error: Exception) -> str:
+    """The error in a line of a status; errors that are not the site's own with their type."""
+    text = next(iter(str(error).splitlines()), "")[:_LONGEST_PROBLEM]
+    if isinstance(error, SiteError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 class Log:
@@ -188,6 +203,8 @@ class Log:
             before = self._sources.get(source)
             if before is not None and position <= before.position:
                 return _repeated(source, position, before, batch.num_rows, digest)
+            if before is None and source.startswith(WRITER):
+                self._check_writers()
             self._check_space(data.size)
             state, rows = self._state, batch.num_rows
             first, at = state.next, max(self._clock(), state.newest)
@@ -209,13 +226,27 @@ class Log:
             if rows:
                 self._entries.append(entry)
                 self._unsealed += data.size
-            if self._unsealed >= self._options.seal_bytes and not self.problem:
+            if self._is_full() and not self.problem:
                 try:
                     self.seal()
-                except (OSError, SiteError) as error:
+                except Exception as error:
                     # The entry is stored, whatever becomes of this; `maintain` tries again.
-                    self.problem = f"entries cannot be sealed: {str(error).splitlines()[0]}"
+                    self.problem = f"entries cannot be sealed: {brief(error)}"
             return first, rows
+
+    def _is_full(self) -> bool:
+        options = self._options
+        return self._unsealed >= options.seal_bytes or len(self._entries) >= options.seal_entries
+
+    def _check_writers(self) -> None:
+        # A stream that is pushed to has no other sources.
+        if len(self._sources) >= self._options.writers:
+            raise SiteRequestError(
+                f"{len(self._sources):,} writers have pushed to the stream in the last week, and"
+                " the site remembers no more",
+                hint="keep one SiteClient open for many pushes, or give push() the name of a"
+                " writer that stays the same",
+            )
 
     def _check_space(self, size: int) -> None:
         floor = self._options.free_bytes
@@ -239,7 +270,7 @@ class Log:
             age, entries = self._options.seal_after, self._entries
             now = max(self._clock(), self._state.newest)
             old = bool(entries) and age is not None and entries[0].at + age <= now
-            if old or self._unsealed >= self._options.seal_bytes:
+            if old or self._is_full():
                 self.seal()
             self._forget(self._segments[: self._count_old()])
             self._forget_sources(WRITER, ())
@@ -275,7 +306,7 @@ class Log:
                 with self._catalogue.change() as db:
                     db.execute("DELETE FROM entries")
                     put(db, "segments", *segment.row)
-            except SiteError:
+            except Exception:
                 if not self._catalogue.broken:
                     segment.path.unlink(missing_ok=True)
                 raise

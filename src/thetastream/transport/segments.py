@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from thetastream.arrow import concat
+from thetastream.arrow import concat, stretches
 from thetastream.errors import ForgottenError, SiteDataError
 from thetastream.transport.disk import sync_folder, temporary_name
 
 BATCH_ROWS = 65_536
-"""Rows of one batch in a sealed file."""
+"""Rows of one batch in a sealed file, unless a push brought more of them."""
+BATCH_BYTES = 4 * 1024**2
+"""Arrow bytes of one, unless a single row is larger: a reader holds a batch at a time."""
 RESTORE = (
     "restore the stream's folder from a copy, or move it away: the stream then begins anew, under"
     " another id, and readers are told so"
@@ -63,7 +65,7 @@ class Segment:
                 temporary, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)
             ) as file:
                 with pa.ipc.new_file(pa.PythonFile(file, "w"), batches[0].schema) as writer:
-                    for batch in _evenly(batches):
+                    for batch in evenly(batches):
                         writer.write_batch(batch)
                 file.flush()
                 os.fsync(file.fileno())
@@ -126,15 +128,18 @@ class Segment:
         )
 
 
-def _evenly(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of some size, as pushes may have been of a row each."""
+def evenly(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of some size: pushes may have been of a row each, or large."""
     group: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in batches:
-        group.append(batch)
-        rows += batch.num_rows
-        if rows >= BATCH_ROWS:
-            yield concat(group)
-            group, rows = [], 0
+        for start, stop in stretches(batch, BATCH_BYTES):
+            part = batch.slice(start, stop - start)
+            if group and (rows + part.num_rows > BATCH_ROWS or size + part.nbytes > BATCH_BYTES):
+                yield concat(group)
+                group, rows, size = [], 0, 0
+            group.append(part)
+            rows += part.num_rows
+            size += part.nbytes
     if group:
         yield concat(group)

@@ -225,7 +225,7 @@ class SiteService:
                     hint=f"send at most {format_size(self._limits.batch_bytes)} at a time",
                 )
             with self._budget.reserved(PUSH_COPIES * size):
-                data = pa.py_buffer(_joined(visit, piece, messages, size)).slice(0, size)
+                data = pa.py_buffer(_joined(visit, piece, messages, size))
                 batch = read_batch(data, schema, crc=note["crc"])
                 first, rows = self._site.push(
                     request.stream,
@@ -299,13 +299,17 @@ def _next(visit: Visit, messages: Iterator[bytes]) -> bytes | None:
     raise _GoneError
 
 
-def _joined(visit: Visit, piece: bytes, messages: Iterator[bytes], size: int) -> mmap.mmap:
+def _joined(
+    visit: Visit, piece: bytes, messages: Iterator[bytes], size: int
+) -> bytearray | mmap.mmap:
     """The pieces of a batch.
 
-    They are put together in pages of their own, which the system gives only as they are filled and
-    gets back at once: the heap would keep those of each thread for its next batch.
+    Large ones are put together in pages of their own, which the system gives only as they are
+    filled and gets back at once: the heap would keep those of each thread for its next batch.
+    Small ones are not: the log keeps each batch until it is sealed, and a process may have some
+    65,000 maps.
     """
-    data = mmap.mmap(-1, max(size, 1))
+    data = bytearray(size) if size < PIECE_BYTES else mmap.mmap(-1, size)
     filled = 0
     while 0 < len(piece) <= size - filled:
         data[filled : filled + len(piece)] = piece

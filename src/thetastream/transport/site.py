@@ -18,7 +18,7 @@ import pyarrow as pa
 from thetastream.errors import SiteChangedError, SiteError, SiteRequestError
 from thetastream.transport.config import SiteConfig, StreamConfig
 from thetastream.transport.disk import make_folder
-from thetastream.transport.log import TOPIC, WRITER, Clock, Log, LogOptions, monotonic, now
+from thetastream.transport.log import TOPIC, WRITER, Clock, Log, LogOptions, brief, monotonic, now
 from thetastream.transport.messages import checked, stream_schema
 from thetastream.transport.sources import FolderSource, check_time
 from thetastream.transport.topics import TopicSource
@@ -140,6 +140,9 @@ class Site:
                 f"the stream {stream!r} takes its tuples from a {self._sources[stream].kind}",
                 hint="put them there, or give it push = true in the site's file",
             )
+        if not batch.num_rows:
+            # It would be remembered, and move no clock by which it is forgotten.
+            raise SiteRequestError("a push without rows", hint="push when there is a row")
         limits = self.config.limits
         # Two first pushes must not both decide the columns.
         with self._pushing if log.schema is None else nullcontext():
@@ -183,7 +186,7 @@ class Site:
             for step in steps:
                 try:
                     step()
-                except (OSError, SiteError, pa.ArrowException) as error:
+                except Exception as error:
                     errors.append(error)
         if errors:
             raise errors[0]
@@ -211,9 +214,10 @@ class Site:
             try:
                 self.poll()
                 self._problem = ""
-            except (OSError, SiteError, pa.ArrowException) as error:
-                # A full disk, for example: it may have room again.
-                self._problem = str(error).splitlines()[0]
+            except Exception as error:
+                # A full disk, for example: it may have room again. Whatever else it is, nothing
+                # would be taken in or forgotten without this thread.
+                self._problem = brief(error)
 
 
 def _options(config: SiteConfig) -> LogOptions:

@@ -61,6 +61,7 @@ class FolderSource:
         if names:
             self._log.keep_sources(FILE, set(names))
         self._taken &= set(names)
+        self._seen = {name: self._seen[name] for name in self._seen.keys() & set(names)}
         rows = 0
         for gone in self.refused.keys() - set(names):
             del self.refused[gone]
@@ -77,7 +78,7 @@ class FolderSource:
                 continue
             try:
                 rows += self._take(path, facts.st_size)
-            except (SiteRequestError, SiteDataError) as error:
+            except _LeftOutError as error:
                 self._seen[name] = state
                 if len(self.refused) < _MOST_REFUSED:
                     self.refused[name] = str(error)
@@ -94,6 +95,22 @@ class FolderSource:
         return name in self._taken
 
     def _take(self, path: Path, size: int) -> int:
+        """Store what is new in a file; errors of the log are not the file's."""
+        rows = 0
+        chunks = self._fresh(path, size)
+        while True:
+            try:
+                chunk = next(chunks, None)
+            except (SiteRequestError, SiteDataError) as error:
+                raise _LeftOutError(str(error)) from None
+            if chunk is None:
+                return rows
+            batch, upto, note = chunk
+            self._log.append(batch, source=FILE + path.name, position=upto, note=note)
+            rows += int(batch.num_rows)
+
+    def _fresh(self, path: Path, size: int) -> Iterator[tuple[pa.RecordBatch, int, str]]:
+        """Rows that are not stored yet, each batch with the rows up to its end and its note."""
         source = self._log.source(FILE + path.name)
         before = 0 if source is None else source.position
         if source is not None and _rows_and_size(source.note)[1] != size:
@@ -102,20 +119,16 @@ class FolderSource:
                 hint="put its former content back, and new rows into a new file",
             )
         schema, total = self._check(path)
-        rows = upto = 0
+        note = f"{total} {size}"
+        upto = 0
         for batch in _chunks(path, schema):
             upto += batch.num_rows
             if upto > before:
                 # A file that was begun is cut as it was then, so this never leaves rows out.
                 fresh = batch.slice(batch.num_rows - min(batch.num_rows, upto - before))
-                rows += self._append(path.name, self._usable(fresh, schema), upto, total, size)
+                yield self._usable(fresh, schema), upto, note
         if total == 0:
-            self._append(path.name, pa.RecordBatch.from_pylist([], schema), 0, 0, size)
-        return rows
-
-    def _append(self, name: str, batch: pa.RecordBatch, upto: int, total: int, size: int) -> int:
-        self._log.append(batch, source=FILE + name, position=upto, note=f"{total} {size}")
-        return int(batch.num_rows)
+            yield pa.RecordBatch.from_pylist([], schema), 0, note
 
     def _check(self, path: Path) -> tuple[pa.Schema, int]:
         """The stream's schema and the number of rows, after a look at every value of the file."""
@@ -143,6 +156,10 @@ class FolderSource:
 
     def _usable(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return checked(batch, schema, crc=None, limits=self._limits)
+
+
+class _LeftOutError(Exception):
+    """A file cannot be taken in as it is."""
 
 
 def check_time(schema: pa.Schema, time: str) -> None:
