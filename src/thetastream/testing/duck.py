@@ -67,6 +67,7 @@ def connection() -> DuckDBPyConnection:
         for name, op in (("add", "+"), ("subtract", "-"), ("multiply", "*")):
             # What the translation makes of try_add() and its like.
             opened.execute(f"CREATE MACRO safe_{name}(v, w) AS TRY(v {op} w)")
+        opened.execute("CREATE MACRO try_mod(v, w) AS TRY(v % w)")
         _connections.append(opened)
     return _connections[0]
 
