@@ -235,12 +235,17 @@ class Tries:
         if name in _ALIKE:
             calm = self._alike(operands)
         else:
-            operated = [operand for operand in operands if not _is_literal(operand)]
             calm = any(
-                name in names and all(family(self.type_of(item)) in taken for item in operated)
+                name in names and all(self._takes(taken, operand) for operand in operands)
                 for names, taken in _CALM
             )
         return self._with(expr, operands, strict=name not in _KEEP_NULL) if calm else None
+
+    def _takes(self, taken: frozenset[Family], operand: Expr) -> bool:
+        # A text is a unit, a pattern and the like, unless only numbers are taken.
+        if _is_literal(operand) and (not isinstance(operand, Opaque) or not taken <= NUMERIC):
+            return True
+        return family(self.type_of(operand)) in taken
 
     def _alike(self, operands: Sequence[Expr]) -> bool:
         """Whether no operand can fail to become one of the type that all have in common."""

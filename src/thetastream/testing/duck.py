@@ -63,13 +63,21 @@ def connection() -> DuckDBPyConnection:
 
         opened = duckdb.connect(config={"threads": 1})
         opened.execute("SET TimeZone = 'UTC'")
-        opened.execute("CREATE MACRO nanvl(v, w) AS CASE WHEN isnan(v) THEN w ELSE v END")
-        for name, op in (("add", "+"), ("subtract", "-"), ("multiply", "*")):
-            # What the translation makes of try_add() and its like.
-            opened.execute(f"CREATE MACRO safe_{name}(v, w) AS TRY(v {op} w)")
-        opened.execute("CREATE MACRO try_mod(v, w) AS TRY(v % w)")
+        add_macros(opened)
         _connections.append(opened)
     return _connections[0]
+
+
+def add_macros(database: DuckDBPyConnection) -> None:
+    """Add what keys call in Spark and DuckDB lacks, under the names that the translation gives."""
+    database.execute("CREATE MACRO nanvl(v, w) AS CASE WHEN isnan(v) THEN w ELSE v END")
+    for name, op in (
+        ("safe_add", "+"),
+        ("safe_subtract", "-"),
+        ("safe_multiply", "*"),
+        ("try_mod", "%"),
+    ):
+        database.execute(f"CREATE MACRO {name}(v, w) AS TRY(v {op} w)")
 
 
 def query(sql: str, **tables: pa.Table) -> pa.Table:
