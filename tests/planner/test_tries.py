@@ -29,6 +29,8 @@ def kinds(plan: Plan) -> list[ConjunctClass]:
         ("CASE WHEN s.flag THEN s.big ELSE s.id END",
          "CASE WHEN `s`.`flag` THEN `s`.`big` ELSE `s`.`id` END"),
         ("coalesce(s.big, 0)", "COALESCE(`s`.`big`, 0)"),
+        ("CASE WHEN s.id IN (1, 2, 3) THEN s.big ELSE 2 END",
+         "CASE WHEN `s`.`id` IN (1, 2, 3) THEN `s`.`big` ELSE 2 END"),
         ("-5 + s.big", "try_add(-5, `s`.`big`)"),
     ],
 )  # fmt: skip
@@ -50,6 +52,8 @@ def test_a_side_that_has_another_form_is_a_key(side: str, key: str, plan: Planne
         "coalesce(s.big + 1, 0)",
         "CASE WHEN s.name = 1 THEN 1 ELSE 2 END",
         "length(s.name) DIV s.id",
+        "element_at(s.tags, s.id)",
+        "CASE WHEN isnan(s.x * 2) THEN 1 ELSE 2 END",
         "aggregate(s.tags, 0, (one, two) -> one + two)",
     ],
 )

@@ -33,6 +33,7 @@ from thetastream.planner.expression import (
     Negative,
     Not,
     Number,
+    NumberKind,
     Opaque,
     Or,
 )
@@ -49,11 +50,11 @@ from thetastream.planner.types import (
 _TEXTS = frozenset({Family.STRING, Family.COLLATED, Family.BINARY})
 _TIMES = DATETIME | {Family.TIME, Family.DAY_TIME, Family.YEAR_MONTH}
 _INDEXES = words("tinyint smallint int")
+_INT_LIMIT = 2**31
 _NEGATED_DIGITS = 34
 """Spark rounds the negative of a decimal to so many digits, which can make it too large."""
 
 _ARITHMETIC = {"*": "try_multiply", "/": "try_divide", "%": "try_mod", "mod": "try_mod"}
-_LOOKUPS = {"[]": "get", "element_at": "try_element_at"}
 _PARSERS = {
     "to_binary": "try_to_binary",
     "to_date": "try_to_date",
@@ -109,7 +110,7 @@ _ALIKE = words(
 """Operations that raise nothing as long as their operands have one type, or can always be cast to
 the type that they have in common."""
 
-_KEEP_NULL = _ALIKE | words("hash is isnotnull isnull typeof xxhash64")
+_KEEP_NULL = _ALIKE | words("hash is isnan isnotnull isnull typeof xxhash64")
 """Operations that make a value of NULL: in one of them the two forms of an operand differ."""
 
 
@@ -217,11 +218,8 @@ class Tries:
         if name in _ARITHMETIC:
             texts = any(family(self.type_of(operand)) in _TEXTS for operand in operands)
             return None if texts else self._call(_ARITHMETIC[name], operands)
-        if name in _LOOKUPS and len(operands) == 2:
-            index = operands[1]
-            if not _is_literal(index) and self.type_of(index) not in _INDEXES:
-                return None
-            return self._call(_LOOKUPS[name], operands)
+        if name in ("[]", "element_at") and len(operands) == 2:
+            return self._lookup(expr, operands)
         if name in _PARSERS and family(self.type_of(operands[0])) in _TEXTS:
             return self._call(_PARSERS[name], operands)
         if name in CASTS and len(operands) == 1:
@@ -233,7 +231,7 @@ class Tries:
                 return None
             return self._with(expr, operands)
         if name in _ALIKE:
-            calm = self._alike(operands)
+            calm = self._alike(operands, conditions=name in ("case", "if"))
         else:
             calm = any(
                 name in names and all(self._takes(taken, operand) for operand in operands)
@@ -241,23 +239,48 @@ class Tries:
             )
         return self._with(expr, operands, strict=name not in _KEEP_NULL) if calm else None
 
+    def _lookup(self, expr: Opaque, operands: Sequence[Expr]) -> Expr | None:
+        index = operands[1]
+        if expr.operation == "[]":
+            if isinstance(index, Opaque) and _is_literal(index):
+                # The key of a map; one that it lacks gives NULL.
+                return self._with(expr, operands)
+            fits = isinstance(index, Number) or self.type_of(index) in _INDEXES
+            return self._call("get", operands) if fits else None
+        # Places count from 1, and even try_element_at() raises for 0.
+        fits = _is_literal(index) and not (isinstance(index, Number) and index.value == 0)
+        return self._call("try_element_at", operands) if fits else None
+
     def _takes(self, taken: frozenset[Family], operand: Expr) -> bool:
         # A text is a unit, a pattern and the like, unless only numbers are taken.
         if _is_literal(operand) and (not isinstance(operand, Opaque) or not taken <= NUMERIC):
             return True
         return family(self.type_of(operand)) in taken
 
-    def _alike(self, operands: Sequence[Expr]) -> bool:
-        """Whether no operand can fail to become one of the type that all have in common."""
-        kinds = [self.type_of(operand) for operand in operands]
-        kinds = [kind for kind in kinds if family(kind) is not Family.BOOLEAN and kind != "void"]
-        if len(set(kinds)) <= 1:
+    def _alike(self, operands: Sequence[Expr], *, conditions: bool = False) -> bool:
+        """Whether no operand can fail to become one of the type that all have in common.
+
+        `conditions`: whether truth values among them only choose one of the others.
+        """
+        kinds = list(dict.fromkeys(self._kind(operand) for operand in operands))
+        left_out = ("void", "boolean") if conditions else ("void",)
+        kinds = [kind for kind in kinds if kind not in left_out]
+        if len(kinds) <= 1:
             return True
         families = {family(kind) for kind in kinds}
         if not (families <= NUMERIC or families <= DATETIME):
             return False
         common = reduce(lambda one, two: self.common_type(one, two) or "", kinds)
         return bool(common) and not any(may_overflow(kind, common) for kind in kinds)
+
+    def _kind(self, operand: Expr) -> str:
+        """The type of an operand; of a literal, of which there may be hundreds, by its form."""
+        match operand:
+            case Number(kind=NumberKind.INTEGER, value=value) if abs(value) < _INT_LIMIT:
+                return "int"
+            case Opaque(operation="literal", parts=(str() as text,)) if text.startswith("'"):
+                return "string"
+        return self.type_of(operand)
 
 
 def _is_literal(expr: Expr) -> bool:
