@@ -20,7 +20,7 @@ from tests.examples import examples
 from thetastream.options import JoinOptions
 from thetastream.planner import Plan, plan_join
 from thetastream.spec import Arithmetic, ColumnSpec, Encoding, Range
-from thetastream.testing.duck import DuckAnalyst, add_spark_functions
+from thetastream.testing.duck import DuckAnalyst, add_macros
 
 COLUMNS = [
     ColumnSpec(name="a", type="int"),
@@ -53,7 +53,7 @@ def duck(sql: str) -> str:
 @pytest.fixture(scope="module")
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as connection:
-        add_spark_functions(connection)
+        add_macros(connection)
         for name in STREAMS:
             connection.execute(
                 f"CREATE TABLE {name} (k INT, a INT, b INT, x DOUBLE, y DOUBLE, "

@@ -57,8 +57,14 @@ class EdgePlan:
 class EdgePlanner:
     """Decides what becomes of each conjunct between two streams."""
 
-    def __init__(self, scope: Scope, request: Request, *, verify: bool = False) -> None:
-        """`verify` lets the units compare what was hashed, instead of Spark on each result."""
+    def __init__(
+        self, scope: Scope, request: Request, *, verify: bool = False, only: bool = True
+    ) -> None:
+        """`verify` lets the units compare what was hashed, instead of Spark on each result.
+
+        `only`: whether the join has no other edge.
+        """
+        self.only = only
         self.request = request
         self.verify = verify
         self.compared: tuple[tuple[ColumnSpec, ColumnSpec], ...] = ()
@@ -74,6 +80,7 @@ class EdgePlanner:
         """The edge of these conjuncts."""
         rest = [item for item in conjuncts if not self._simple(item)]
         typed = [item for item in rest if isinstance(item, Comparison) and self._typed(item)]
+        typed = self._without_risk(rest, typed)
         equalities = [form for form in map(equality_form, typed) if form is not None]
         ranged = [form for form in map(range_form, typed) if form is not None]
         time_keys = self._time_keys()
@@ -135,6 +142,34 @@ class EdgePlanner:
             self._residual(item, "the type of one side is not known without the other")
             return False
         return True
+
+    def _without_risk(self, rest: Sequence[Expr], typed: Sequence[Comparison]) -> list[Comparison]:
+        """The comparisons whose sides may be worked out for every row, even if they raise errors.
+
+        Spark works out both sides of equalities for every row of two streams, and without any, of
+        what comes first in the text. What it does for some pairs only is a residual.
+        """
+        equal = [item for item in rest if isinstance(item, Comparison) and item.op in ("=", "<=>")]
+        certain = equal or ([] if self.within is not None else rest[:1])
+        risks: dict[Expr, set[Expr]] = {item: self._risks(item) for item in typed}
+        raised = {risk for item in certain if self.only for risk in risks.get(item, set())}
+        kept = []
+        for item in typed:
+            if risks[item] <= raised:
+                kept.append(item)
+            else:
+                self._residual(item, "one side may raise an error that other conjuncts prevent")
+        return kept
+
+    def _risks(self, item: Comparison) -> set[Expr]:
+        """The expressions of one stream that would become keys and may raise an error."""
+        sides: tuple[Expr, ...] = ()
+        equality, ranged = equality_form(item), range_form(item)
+        if equality is not None:
+            sides = equality.sides
+        elif ranged is not None:
+            sides = (ranged.left, ranged.right)
+        return {side for place, side in enumerate(sides) if self.scope.may_raise(place, side)}
 
     def _report(self, item: Expr, kind: ConjunctClass, handling: str) -> None:
         self.reports[item] = Conjunct(

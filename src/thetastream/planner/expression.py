@@ -176,14 +176,23 @@ class Or(Expr):
 class Opaque(Expr):
     """Spark SQL that is only carried along, with its columns as holes."""
 
-    parts: tuple[str | Column | Slot, ...]
+    parts: tuple[str | Expr, ...]
+    """Text and columns; in an expression that replaces another one, operands as well."""
     binding: Level = Level.PRIMARY
     boolean: bool | None = None
     """Whether it is a truth value by its form; None when only its type can tell."""
+    operation: str = field(default="", compare=False)
+    """The name of the function or the sign of the operator; empty if nothing is known of it."""
+    frame: tuple[str | Expr, ...] = field(default=(), compare=False)
+    """The same text once more, with a hole for each operand."""
 
     @property
     def level(self) -> Level:
         return self.binding
+
+    def children(self) -> tuple[Expr, ...]:
+        """The expressions in its parts; those of the frame are the same ones, differently cut."""
+        return tuple(part for part in self.parts if isinstance(part, Expr))
 
 
 _LEVELS: dict[type[Expr], Level] = {
@@ -294,6 +303,9 @@ def _text(node: Expr, write: Callable[[Expr, Level], str], name: Callable[[Any],
         case Or():
             return " OR ".join(write(item, Level.AND) for item in node.items)
         case Opaque():
-            return "".join(part if isinstance(part, str) else name(part) for part in node.parts)
+            # An operand stands where it stood in the text, which has the parentheses it needs.
+            return "".join(
+                part if isinstance(part, str) else _text(part, write, name) for part in node.parts
+            )
         case _:
             raise TypeError(f"no SQL for {type(node).__name__}")

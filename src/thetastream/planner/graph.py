@@ -184,7 +184,8 @@ class Graph:
             item for item in (map_columns(one, local) for one in implied) if item not in origin
         ]
         request = self.request.between([names.streams[stream] for stream in pair])
-        plan = EdgePlanner(scope, request, verify=self.verify).plan([*origin, *extra])
+        planner = EdgePlanner(scope, request, verify=self.verify, only=self.count == 2)
+        plan = planner.plan([*origin, *extra])
         stated = frozenset(
             report.kind
             for item, report in plan.reports.items()

@@ -8,26 +8,10 @@ from dataclasses import dataclass, field
 
 from thetastream.errors import TypeMismatchError
 from thetastream.planner.conjuncts import not_boolean
-from thetastream.planner.expression import (
-    Abs,
-    Additive,
-    Cast,
-    Column,
-    Expr,
-    Negative,
-    render,
-    streams_of,
-)
+from thetastream.planner.expression import Column, Expr, Opaque, nodes, render, streams_of
 from thetastream.planner.names import Names, at
-from thetastream.planner.types import (
-    AnalysisFailure,
-    Analyst,
-    Family,
-    KeyForm,
-    compared_as,
-    family,
-    may_overflow,
-)
+from thetastream.planner.tries import Tries
+from thetastream.planner.types import AnalysisFailure, Analyst, KeyForm, compared_as, may_overflow
 from thetastream.spec import Encoding, KeySpec
 
 
@@ -40,6 +24,7 @@ class Scope:
     analyst: Analyst
     fixed_zone: bool
     _types: dict[tuple[int, str], str] = field(default_factory=dict)
+    _tries: dict[tuple[int, Expr], str | None] = field(default_factory=dict)
 
     @property
     def session(self) -> str:
@@ -55,29 +40,43 @@ class Scope:
         return render(expr, self.names.own)
 
     def tried(self, stream: int, expr: Expr) -> str:
-        """The same, but NULL where arithmetic or a cast would raise an error in ANSI mode.
+        """The same, but NULL where it would raise an error in ANSI mode, if it can be written so.
 
         A row in which a side of a comparison raises is in no result: Spark raises the error for a
         pair, or something else in the predicate has already excluded it. So nothing that is worked
-        out for a row by itself may raise it, and the row can be left out.
+        out for a row by itself should raise it, and the row can be left out.
         """
-        if not self.analyst.ansi:
+        return self._tried(stream, expr) or self.own(expr)
+
+    def may_raise(self, stream: int, expr: Expr) -> bool:
+        """Whether even the text that is tried may raise an error."""
+        return self._tried(stream, expr) is None
+
+    def _tried(self, stream: int, expr: Expr) -> str | None:
+        if not self.analyst.ansi or isinstance(expr, Column):
             return self.own(expr)
-        match expr:
-            case Additive(op=op, left=left, right=right):
-                name = "try_add" if op == "+" else "try_subtract"
-                return f"{name}({self.tried(stream, left)}, {self.tried(stream, right)})"
-            case Cast(expr=inner, type=kind):
-                return f"TRY_CAST({self.tried(stream, inner)} AS {kind})"
-            case Negative(expr=inner) | Abs(expr=inner):
-                whole = self.type_of(stream, inner)
-                if family(whole) is Family.INTEGER:
-                    value = self.tried(stream, inner)
-                    negative = f"try_multiply({value}, CAST(-1 AS {whole}))"
-                    if isinstance(expr, Negative):
-                        return negative
-                    return f"CASE WHEN {value} < 0 THEN {negative} ELSE {value} END"
-        return self.own(expr)
+        if (stream, expr) not in self._tries:
+            self._tries[stream, expr] = self._try(stream, expr)
+        return self._tries[stream, expr]
+
+    def _try(self, stream: int, expr: Expr) -> str | None:
+        tries = Tries(lambda part: self.type_of(stream, part), self.analyst.common_type)
+        try:
+            other = tries.rewrite(expr)
+            if other is None:
+                return None
+            opaque = any(isinstance(node, Opaque) for node in nodes(expr))
+            # Sums and casts have the type of their other form; the rest Spark is asked for.
+            if (
+                other is not expr
+                and opaque
+                and self.type_of(stream, other) != self.type_of(stream, expr)
+            ):
+                return None
+            return self.own(other)
+        except TypeMismatchError:
+            # A part that has no type by itself.
+            return None
 
     def output(self, expr: Expr) -> str:
         """The expression over the columns of a result."""

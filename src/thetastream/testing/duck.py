@@ -56,14 +56,6 @@ _connections: list[DuckDBPyConnection] = []
 """The process's one connection: opening one takes longer than most tests."""
 
 
-def add_spark_functions(database: DuckDBPyConnection) -> None:
-    """Define what plans use of Spark and DuckDB does not have."""
-    database.execute("CREATE MACRO nanvl(v, w) AS CASE WHEN isnan(v) THEN w ELSE v END")
-    for name, op in (("add", "+"), ("subtract", "-"), ("multiply", "*")):
-        # What the translation makes of try_add() and its like.
-        database.execute(f"CREATE MACRO safe_{name}(v, w) AS TRY(v {op} w)")
-
-
 def connection() -> DuckDBPyConnection:
     """The connection that all helpers share."""
     if not _connections:
@@ -71,9 +63,21 @@ def connection() -> DuckDBPyConnection:
 
         opened = duckdb.connect(config={"threads": 1})
         opened.execute("SET TimeZone = 'UTC'")
-        add_spark_functions(opened)
+        add_macros(opened)
         _connections.append(opened)
     return _connections[0]
+
+
+def add_macros(database: DuckDBPyConnection) -> None:
+    """Add what keys call in Spark and DuckDB lacks, under the names that the translation gives."""
+    database.execute("CREATE MACRO nanvl(v, w) AS CASE WHEN isnan(v) THEN w ELSE v END")
+    for name, op in (
+        ("safe_add", "+"),
+        ("safe_subtract", "-"),
+        ("safe_multiply", "*"),
+        ("try_mod", "%"),
+    ):
+        database.execute(f"CREATE MACRO {name}(v, w) AS TRY(v {op} w)")
 
 
 def query(sql: str, **tables: pa.Table) -> pa.Table:

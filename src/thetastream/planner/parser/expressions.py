@@ -40,6 +40,10 @@ MAX_DEPTH = 200
 """Deeper trees would meet Python's recursion limit somewhere inside the parser or the renderer."""
 
 
+MAX_FRAMES = 20
+"""Operations inside each other whose operands are looked at: each costs a copy of all below it."""
+
+
 class PlainSpark(Spark):
     """Spark's dialect with every function call left as it is written."""
 
@@ -109,6 +113,37 @@ _LEVELS: dict[type[Any], Level] = {
     exp.BitwiseNot: Level.UNARY,
 }
 
+_OPERATIONS: dict[type[Any], str] = {
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.IntDiv: "div",
+    exp.Bracket: "[]",
+    exp.DPipe: "||",
+    exp.BitwiseAnd: "&",
+    exp.BitwiseOr: "|",
+    exp.BitwiseXor: "^",
+    exp.BitwiseNot: "~",
+    exp.In: "in",
+    exp.Is: "is",
+    exp.Case: "case",
+    exp.If: "if",
+    exp.Like: "like",
+    exp.ILike: "like",
+    exp.Extract: "extract",
+    exp.Substring: "substring",
+    exp.Trim: "trim",
+    exp.StrPosition: "position",
+    exp.TryCast: "try_cast",
+    exp.Collate: "collate",
+    exp.Literal: "literal",
+    exp.HexString: "literal",
+    exp.RawString: "literal",
+    exp.Concat: "literal",
+    exp.Null: "literal",
+}
+"""What the planner calls an operation that is not a function call."""
+
 _OTHER_NODES: tuple[type[Any], ...] = (
     exp.Column, exp.Identifier, exp.Dot, exp.Paren, exp.Tuple, exp.Literal, exp.Boolean, exp.Null,
     exp.Anonymous, exp.Cast, exp.TryCast, exp.DataType, exp.DataTypeParam, exp.ColumnDef,
@@ -172,6 +207,7 @@ class Reader:
         self.functions = functions
         self.source = text
         """What the parser sees: the text, with anything that it would not know blanked out."""
+        self._frames = 0
         self._closing: list[tuple[int, int]] = []
         self._spans: dict[int, tuple[exp.Expr, int, int]] = {}
 
@@ -421,35 +457,64 @@ class Reader:
         return None
 
     def _opaque(self, node: exp.Expr, start: int, end: int) -> tree.Opaque:
-        found: list[tree.Column | tree.Slot] = []
-        # Nobody can write it, not even with escapes inside a text.
-        mark = f"hole_{secrets.token_hex(8)}_"
+        holes = _Holes()
 
         def replace(item: exp.Expr) -> exp.Expr:
             special = self._special(item)
             if isinstance(special, tree.Slot):
-                found.append(special)
-            elif _path(item) is not None:
-                found.append(self.names.resolve(self._parts(item), self.text))
-            else:
-                return item
-            return exp.column(exp.to_identifier(f"{mark}{len(found) - 1}", quoted=True))
+                return holes.of(special)
+            if _path(item) is not None:
+                return holes.of(self.names.resolve(self._parts(item), self.text))
+            return item
 
-        sql = node.copy().transform(replace).sql(dialect=PlainSpark, comments=False)
-        pieces = re.split(rf"`{mark}(\d+)`", sql)
-        parts: list[str | tree.Column | tree.Slot] = []
-        for place, piece in enumerate(pieces):
-            if place % 2:
-                parts.append(found[int(piece)])
-            elif piece:
-                parts.append(piece)
+        parts = holes.cut(node.copy().transform(replace))
         level = _level(node)
         if isinstance(node, (exp.BitwiseLeftShift, exp.BitwiseRightShift)):
             level = Level.PRIMARY
         truth: bool | None = True if level == Level.PREDICATE else None
         if isinstance(node, (exp.Literal, exp.HexString, exp.RawString, exp.Concat)):
             truth = False
-        return tree.Opaque(parts=tuple(parts), binding=level, boolean=truth, start=start, end=end)
+        operation = self._operation(node)
+        return tree.Opaque(
+            parts=parts,
+            binding=level,
+            boolean=truth,
+            operation=operation,
+            frame=self._frame(node) if operation else (),
+            start=start,
+            end=end,
+        )
+
+    def _operation(self, node: exp.Expr) -> str:
+        """The name of an operation whose operands can be looked at; else empty."""
+        if self._frames == MAX_FRAMES:
+            return ""
+        if node.find(exp.Lambda) is not None:
+            # Its variables have no type outside of it.
+            return ""
+        if isinstance(node, exp.Anonymous):
+            return str(node.this).casefold()
+        if isinstance(node, exp.Cast) and not node.args.get("safe"):
+            return ""
+        return _OPERATIONS.get(type(node), "")
+
+    def _frame(self, node: exp.Expr) -> tuple[str | tree.Expr, ...]:
+        holes = _Holes()
+
+        def dig(item: exp.Expr) -> None:
+            for child in list(item.iter_expressions()):
+                if isinstance(child, (exp.Paren, exp.Tuple)) or (
+                    isinstance(item, exp.Case) and isinstance(child, exp.If)
+                ):
+                    dig(child)
+                elif not isinstance(child, (exp.DataType, exp.Var, exp.Identifier)):
+                    child.replace(holes.of(self._convert(child)))
+
+        copy = node.copy()
+        self._frames += 1
+        dig(copy)
+        self._frames -= 1
+        return holes.cut(copy)
 
     def _parts(self, node: exp.Expr) -> list[Part]:
         parts = []
@@ -494,6 +559,31 @@ class Reader:
                 return close + 1
             place = bisect.bisect_left(self._closing, (close, 0), lo=place + 1)
         return end
+
+
+class _Holes:
+    """Expressions that are taken out of a text, each marked by a column that nobody can write."""
+
+    def __init__(self) -> None:
+        # Not even with escapes inside a text.
+        self._mark = f"hole_{secrets.token_hex(8)}_"
+        self._taken: list[tree.Expr] = []
+
+    def of(self, expr: tree.Expr) -> exp.Expr:
+        """What stands in the text for the expression."""
+        self._taken.append(expr)
+        return exp.column(exp.to_identifier(f"{self._mark}{len(self._taken) - 1}", quoted=True))
+
+    def cut(self, node: exp.Expr) -> tuple[str | tree.Expr, ...]:
+        """The text of a node, cut at its holes."""
+        sql = node.sql(dialect=PlainSpark, comments=False)
+        parts: list[str | tree.Expr] = []
+        for place, piece in enumerate(re.split(rf"`{self._mark}(\d+)`", sql)):
+            if place % 2:
+                parts.append(self._taken[int(piece)])
+            elif piece:
+                parts.append(piece)
+        return tuple(parts)
 
 
 def count_tokens(tokens: Sequence[Any], text: str, noun: str) -> None:

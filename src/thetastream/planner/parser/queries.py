@@ -477,6 +477,10 @@ class _QueryReader(Reader):
         if distinct and name in ("sum", "avg"):
             self._raise(node, f"{name}(DISTINCT ...) is not supported", "use count(DISTINCT ...)")
 
+    def _operation(self, node: exp.Expr) -> str:
+        # What stands around aggregates is never computed for a row by itself.
+        return "" if self.aggregates_allowed else super()._operation(node)
+
     def _special(self, node: exp.Expr) -> tree.Expr | None:
         start, end = self._span(node)
         if self.windows_allowed and _is_call(node, WINDOW_CALL):
