@@ -150,7 +150,7 @@ def refusal(name: str, arguments: int, extra: Iterable[str] = ()) -> tuple[str, 
     if folded in _PATTERNS or arguments >= _PATTERN_FROM.get(folded, arguments + 1):
         return (
             f"{name}() takes a regular expression, and some of them keep Spark busy for ever",
-            "use LIKE, contains() or split_part(); or allow it, "
+            "use contains(), split_part(), or LIKE with few signs %; or allow it, "
             f'JoinOptions(functions=("{folded}",))'
             f' or functions = ["{folded}"] in the [options] of a job, if you trust whoever wrote'
             " the expression",

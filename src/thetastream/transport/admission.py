@@ -52,16 +52,20 @@ class Budget:
         return self._used
 
     @contextmanager
-    def reserved(self, size: int) -> Iterator[None]:
-        """While inside, the bytes are nobody else's; waits for them, and not for long."""
-        if size > self._total:
+    def reserved(self, size: int, right: Right = Right.READ) -> Iterator[None]:
+        """While inside, the bytes are nobody else's; waits for them, and not for long.
+
+        Those who push leave an eighth to those who read.
+        """
+        total = self._total - (self._total // 8 if right is Right.PUSH else 0)
+        if size > total:
             raise SiteRequestError(
                 f"a request that needs {format_size(size)} of memory, and the site has"
                 f" {format_size(self._total)} for all of them",
                 hint="ask for less, or raise memory_bytes in [limits] of the site's file",
             )
         with self._change:
-            if not self._change.wait_for(lambda: self._used + size <= self._total, MEMORY_SECONDS):
+            if not self._change.wait_for(lambda: self._used + size <= total, MEMORY_SECONDS):
                 raise SiteError("the site's memory is in use", hint="try again later")
             self._used += size
         try:
@@ -75,15 +79,19 @@ class Budget:
 class Visit:
     """One call that was let in; `context` is gRPC's, and can be cancelled by another thread."""
 
-    def __init__(self, context: Any, seconds: float) -> None:
+    def __init__(self, context: Any, seconds: float, right: Right | None = None) -> None:
+        self.right = right
         self._context = context
         self._seconds = seconds
         self._since: float | None = None
 
     @contextmanager
-    def awaiting(self) -> Iterator[None]:
-        """While inside, the other end has to move: to send, or to take what is sent."""
-        self._since = monotonic()
+    def awaiting(self, since: float | None = None) -> Iterator[None]:
+        """While inside, the other end has to move: to send, or to take what is sent.
+
+        `since`: when the wait began, if it is one of several that together take so long at most.
+        """
+        self._since = monotonic() if since is None else since
         try:
             yield
         finally:
@@ -132,9 +140,12 @@ class Gate:
         else:
             inside, most = self._requests, self._limits.requests
             seconds = float(self._limits.idle_seconds)
-        visit = Visit(context, seconds)
+        visit = Visit(context, seconds, right)
         with self._lock:
-            if len(inside) >= most:
+            pushing = sum(other.right is Right.PUSH for other in inside)
+            # Those who push leave a quarter of the places to those who read.
+            crowded = right is Right.PUSH and pushing >= max(1, most - most // 4)
+            if len(inside) >= most or crowded:
                 raise SiteError(
                     "the site answers too many requests already", hint="try again later"
                 )

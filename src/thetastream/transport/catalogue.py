@@ -218,10 +218,10 @@ class Catalogue:
 
     def _remove_leftovers(self) -> None:
         """Remove what processes before this one have not finished."""
-        kept = {MARK, DATABASE, f"{DATABASE}-wal"}
-        kept |= {segment.path.name for segment in self.content.segments}
+        kept = {segment.path.name for segment in self.content.segments}
         for other in self._folder.iterdir():
-            if other.name not in kept:
+            unfinished = other.name.startswith(".") or other.suffix == ".arrow"
+            if unfinished and other.name not in kept and other.is_file():
                 other.unlink()
 
     @contextmanager

@@ -24,6 +24,7 @@ import mmap
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from time import monotonic
 from typing import Any
 
 import grpc
@@ -53,6 +54,7 @@ from thetastream.transport.messages import (
     numbered_schema,
     read_batch,
     read_schema,
+    stream_schema,
     without_numbers,
 )
 from thetastream.transport.requests import (
@@ -213,7 +215,7 @@ class SiteService:
         with self._budget.reserved(JSON_COPIES * len(beginning.command)):
             request = parse_push(beginning.command, limit=self._limits.request_bytes)
         self._site.log(request.stream)
-        schema = read_schema(beginning.header)
+        schema = stream_schema(read_schema(beginning.header))
         sequence = request.sequence
         while (message := _next(visit, messages)) is not None:
             text, piece = split_note(flightdata.read_data(message).metadata)
@@ -224,7 +226,7 @@ class SiteService:
                     f"a batch of {format_size(size)}",
                     hint=f"send at most {format_size(self._limits.batch_bytes)} at a time",
                 )
-            with self._budget.reserved(PUSH_COPIES * size):
+            with self._budget.reserved(PUSH_COPIES * size, Right.PUSH):
                 data = pa.py_buffer(_joined(visit, piece, messages, size))
                 batch = read_batch(data, schema, crc=note["crc"])
                 first, rows = self._site.push(
@@ -288,10 +290,10 @@ def _options(limits: Limits) -> list[tuple[str, int]]:
     ]
 
 
-def _next(visit: Visit, messages: Iterator[bytes]) -> bytes | None:
+def _next(visit: Visit, messages: Iterator[bytes], since: float | None = None) -> bytes | None:
     """The next message of a call; None after the last."""
     try:
-        with visit.awaiting():
+        with visit.awaiting(since):
             return next(messages, None)
     except grpc.RpcError as error:
         # gRPC keeps it, and with it every frame below: a batch that was to be filled, for example.
@@ -310,13 +312,15 @@ def _joined(
     65,000 maps.
     """
     data = bytearray(size) if size < PIECE_BYTES else mmap.mmap(-1, size)
+    # All pieces together: whoever sends them one by one would keep the memory for as long.
+    began = monotonic()
     filled = 0
     while 0 < len(piece) <= size - filled:
         data[filled : filled + len(piece)] = piece
         filled += len(piece)
         if filled == size:
             return data
-        message = _next(visit, messages)
+        message = _next(visit, messages, began)
         piece = flightdata.read_data(message or b"").metadata
     raise SiteRequestError(
         "the site does not understand the request: the pieces of a batch are not as long as"

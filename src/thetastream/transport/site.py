@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -98,11 +98,13 @@ class Site:
         self._close_files()
 
     def _close_files(self) -> None:
-        for source in self._sources.values():
-            source.close()
-        for log in self.logs.values():
-            log.close()
-        os.close(self._lock)
+        with ExitStack() as stack:
+            # One that fails does not keep the others open.
+            stack.callback(os.close, self._lock)
+            for log in self.logs.values():
+                stack.callback(log.close)
+            for source in self._sources.values():
+                stack.callback(source.close)
 
     def log(self, stream: str, expected: str | None = None) -> Log:
         """The log of a stream, if it is the one that the caller knows by its id."""
