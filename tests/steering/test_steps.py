@@ -20,7 +20,7 @@ from thetastream.spec import JoinTree
 from thetastream.steering.edits import Edit, Move, Moves, Scale, edit_from_json, edit_to_json
 from thetastream.steering.steps import Heard, advance, confirmed
 from thetastream.steering.targets import start
-from thetastream.steering.version import Note, Version, first_version
+from thetastream.steering.version import DamagedControlError, Note, Version, first_version
 from thetastream.testing import InProcessJoin
 from thetastream.testing.cases import SCHEMA
 from thetastream.testing.inprocess import stream_names
@@ -309,14 +309,15 @@ def test_a_table_that_was_tampered_with_is_refused() -> None:
     text = first(planned("hash", 2)).to_text()
     for bad in (
         text.replace('"version": 0', '"version": 1'),
-        text.replace('"format": 1', '"format": 9'),
         text[:-20],
         "[]",
         "{}",
         text.replace('"max_units": 5', '"max_units": 1'),
     ):
-        with pytest.raises(ControlError, match="refused"):
+        with pytest.raises(DamagedControlError, match="refused"):
             Version.from_text(bad, "here")
+    with pytest.raises(ControlError, match="has format 9"):
+        Version.from_text(text.replace('"format": 1', '"format": 9'), "here")
 
 
 def test_a_table_that_does_not_fit_is_refused() -> None:

@@ -127,7 +127,7 @@ def _serve(file: Path) -> int:
             raise
         raise OptionError(
             "the server of a site needs grpcio, which is not installed",
-            hint="pip install 'thetastream[sites]', or pip install grpcio",
+            hint="pip install grpcio",
         ) from None
 
     config = load(file)

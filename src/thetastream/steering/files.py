@@ -286,7 +286,7 @@ def open_files(path: str) -> Files:
         if parts.scheme in _OBJECTS:
             why = "  its URI has a user or settings in it, which belong into the environment"
     except ModuleNotFoundError:
-        why = "  the package obstore is missing: install thetastream[objects], on workers as well"
+        why = "  the package obstore is missing: pip install obstore, on workers as well"
     except Exception as error:  # of Arrow, of obstore, and of what they call
         # Not the error's text, which may repeat a password.
         why = f"  {type(error).__name__}"
