@@ -103,12 +103,12 @@ def _check_made(loop: Loop, tree: JoinTree, options: JoinOptions) -> None:
                 hint="leave out hot_keys, or start with a new checkpoint location and a new control"
                 " directory",
             )
-        made = table.made.subgroups
-        if options.subgroups not in ("auto", made):
+        subgroups = table.made.subgroups
+        if options.subgroups not in ("auto", subgroups):
             raise OptionError(
-                f"the routing tables in {loop.directory.name} have the subgroups {made}, and not"
-                f" {options.subgroups}",
-                hint=f"give subgroups={made}, or leave it out; for others, start with a new"
+                f"the routing tables in {loop.directory.name} have the subgroups {subgroups},"
+                f" and not {options.subgroups}",
+                hint=f"give subgroups={subgroups}, or leave it out; for others, start with a new"
                 " checkpoint location and a new control directory",
             )
 

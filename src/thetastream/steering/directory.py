@@ -236,8 +236,8 @@ class Directory:
     def _make_identity(self) -> str:
         if (identity := self._identity()) is not None:
             return identity
-        made = {"format": FORMAT, "id": secrets.token_hex(8)}
-        self.files.create("control.json", json.dumps(made).encode())
+        directory = {"format": FORMAT, "id": secrets.token_hex(8)}
+        self.files.create("control.json", json.dumps(directory).encode())
         return self._make_identity()
 
     # -- requests ---------------------------------------------------------------------------------
